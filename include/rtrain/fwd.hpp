@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Declarations and default template arguments, for headers that only name a trainer; one .cpp then
-/// includes rtrain/trainer.hpp. Also the `Trainer` that a wrong policy selects.
+/// includes rtrain/trainer.hpp. Also the `Trainer` that an invalid policy selects.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -35,8 +35,8 @@ struct AsyncSharded;
 struct Result;
 struct TrainerOptions;
 
-/// Selected only when a policy misses its concept: the explanation is then the whole error, because
-/// everything that one does with a trainer is declared.
+/// Selected only if a policy does not satisfy its concept: the compiler then shows only that
+/// explanation, because all members used with a trainer are declared.
 template <class B = backend::Mpi, class D = data::Sharded, class C = checkpoint::Sync>
 class Trainer : ExplainBackend<B>, ExplainDataPolicy<D>, ExplainCheckpointPolicy<C> {
 public:

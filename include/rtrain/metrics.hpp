@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Metrics: what a model did on the rows of all ranks. Names and values are those of torchmetrics
-/// 1.9. Guide: docs/metrics.md
+/// Metrics of a model over the rows of all ranks. Names and values are those of torchmetrics 1.9.
+/// Guide: docs/metrics.md
 ///
 /// @code
 /// rtrain::metric::Accuracy accuracy({.num_classes = 10});

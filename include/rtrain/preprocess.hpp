@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Preprocessors: what is learned from the rows of a data set, once, and then done to each batch.
-/// Names and behaviour are those of ray.data.preprocessors. Guide: docs/data.md
+/// Preprocessors: fitted once to the rows of a data set, then applied to each batch. Names and
+/// behavior follow ray.data.preprocessors. Guide: docs/data.md
 ///
 /// @code
 /// namespace prep = rtrain::preprocess;

@@ -46,12 +46,12 @@ namespace rtrain {
 /// Trains a function on all ranks of a backend `B`, with data split by `D` and states saved by `C`.
 ///
 /// Under mpirun or srun, every rank calls fit() and gets the Result. A program started alone, with
-/// a backend that can be launched, becomes the driver: it starts mpirun on itself, waits, and alone
-/// goes on behind fit().
+/// a backend that can be launched, becomes the driver: it starts mpirun on itself and waits; only
+/// the driver continues after fit().
 template <Backend B, DataPolicy D, CheckpointPolicy C>
 class Trainer<B, D, C> {
 public:
-    /// Throws ConfigError for options that cannot work.
+    /// Throws ConfigError for invalid options.
     explicit Trainer(TrainerOptions options) requires std::default_initializable<B> &&
         std::default_initializable<D> && std::default_initializable<C>
         : Trainer(std::move(options), B{}) {}
@@ -62,19 +62,19 @@ public:
         static_cast<void>(has_session);
     }
 
-    using WorkerType = Worker<B, D, C>; ///< what fit() hands to the function
+    using WorkerType = Worker<B, D, C>; ///< the first argument of the function passed to fit()
 
-    /// Whether restore() finds a run in this directory: a path, a URI, or a path in `filesystem`.
+    /// True if restore() finds a run in this directory: a path, a URI, or a path in `filesystem`.
     [[nodiscard]] static bool
     can_restore(const std::filesystem::path& run_directory,
                 const std::optional<storage::AnyFilesystem>& filesystem = std::nullopt) {
         return detail::TrainerCore::can_restore(run_directory, filesystem);
     }
 
-    /// A trainer that goes on with the run in a directory, which may have been moved. What
-    /// `options` leave unset is as it was, each field by itself; a value that equals its default
-    /// counts as unset. Data sets have to be given again, under the same names (ConfigError
-    /// RT-C18), and so do functions. Throws StorageError [RT-S6] where there is no run.
+    /// Returns a trainer that resumes the run in a directory, which may have been moved. Each field
+    /// unset in `options` keeps the run's value; a value that equals its default counts as unset.
+    /// Pass data sets again, under the same names (ConfigError RT-C18), and functions too. Throws
+    /// StorageError [RT-S6] if the directory contains no run.
     ///
     /// @code
     /// auto trainer = rtrain::Trainer<>::restore("results/fashion-mnist", {{.datasets = data}});
@@ -88,25 +88,25 @@ public:
             detail::TrainerCore::restored_options(run_directory, std::move(options), filesystem));
     }
 
-    /// As given, or as restored.
+    /// The options as passed, or as restored.
     [[nodiscard]] const TrainerOptions& options() const noexcept { return core_.options(); }
 
-    /// The same trainer with other options: it shares backend and checkpoint policy, so one of both
-    /// may train at a time. Throws ConfigError for options that cannot work.
+    /// Returns the same trainer with different options: it shares backend and checkpoint policy, so
+    /// only one of both may train at a time. Throws ConfigError for invalid options.
     [[nodiscard]] Trainer with(TrainerOptions options) const requires std::copy_constructible<D> {
         return Trainer(*this, std::move(options));
     }
 
     /// Runs `train_function(worker)` or `train_function(worker, config)` on every rank. Throws
-    /// TrainingFailedError [RT-T1] naming the ranks on which it threw, LaunchError when ranks died,
-    /// and what stopped the run before training; the same on all ranks. ConfigError [RT-C23] while
-    /// another call trains in this process.
+    /// TrainingFailedError [RT-T1] naming the ranks on which it threw, LaunchError if ranks died,
+    /// and errors before training; the same on all ranks. ConfigError [RT-C23] while another call
+    /// trains in this process.
     template <class F>
     Result fit(F&& train_function) {
         return fit_each(train_function, nullptr);
     }
 
-    /// For a Tuner: the same, and other runs follow in the same ranks.
+    /// For a Tuner: the same, with further runs in the same ranks.
     template <class F>
     Result fit_each(F& train_function, detail::FurtherRuns* further) {
         static_assert(TrainFunction<F, WorkerType>,
@@ -132,8 +132,8 @@ private:
         : backend_(other.backend_), ranks_(other.ranks_), data_(other.data_),
           core_(other.core_.with(std::move(options))) {}
 
-    /// Before main(), in programs that make a trainer: what main() prints and reads in a launched
-    /// rank is the driver's.
+    /// Runs before main() in programs that use a trainer: in a launched rank, main() prints nothing
+    /// and reads the driver's input.
     static inline const bool has_session = (detail::TrainerCore::begin_session(), true);
 
     std::shared_ptr<B> backend_;

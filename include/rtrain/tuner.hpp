@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Tuner: searches the best configuration of a function, a class or a trainer. What programs that
-/// tune include, besides rtrain/trainer.hpp. Guide: docs/tune.md.
+/// Tuner: searches the best configuration of a function, a class or a trainer. Include it in
+/// programs that tune, in addition to rtrain/trainer.hpp. Guide: docs/tune.md.
 ///
 /// @code
 /// rtrain::Tuner tuner{objective, rtrain::TunerOptions{
@@ -29,7 +29,7 @@
 
 namespace rtrain {
 
-/// What a Tuner takes: `double f(tune::Trial&, const Config&)`.
+/// A function that Tuner accepts: `double f(tune::Trial&, const Config&)`.
 template <class F>
 concept TrialObjective = requires(F& function, tune::Trial& trial, const Config& config) {
     { function(trial, config) } -> std::convertible_to<double>;
@@ -42,14 +42,14 @@ template <ClassTrainable T>
 struct Trainable {
     using Type = T; ///< the class
 };
-/// What Tuner takes in the place of a function, for a class.
+/// The first argument of Tuner for a class.
 template <ClassTrainable T>
 inline constexpr Trainable<T> trainable{};
 
 } // namespace tune
 
-/// A search over a plain function, whose trials run in threads of this process, or over a class.
-/// A search of the same name and storage path goes on where it ended, as a run does.
+/// A search over a plain function, whose trials run in threads of this process, or over a class. A
+/// search of the same name and storage path resumes, as a run does.
 ///
 /// Under mpirun or srun, all ranks call fit(): rank 0 leads, each rank runs one trial at a time,
 /// and all get the same ResultGrid, or the same exception.
@@ -59,7 +59,7 @@ class Tuner;
 template <class F>
 class Tuner<F> : detail::TunerCore {
 public:
-    /// Throws ConfigError for options that cannot work.
+    /// Throws ConfigError for invalid options.
     Tuner(F function, TunerOptions options)
         : TunerCore(detail::without_datasets(std::move(options)), detail::type_name<F>(),
                     address_of(function)),
@@ -70,9 +70,9 @@ public:
                       "returns a double [RT-U111]");
     }
 
-    /// A Tuner that goes on with the search in a directory, which may have been moved. The options
-    /// are to be those of the search, but for the name and path. Throws StorageError [RT-U106]
-    /// where there is no search; fit() throws ConfigError [RT-U107] for another function or data
+    /// Returns a Tuner that resumes the search in a directory, which may have been moved. Pass the
+    /// options of that search, except for name and path. Throws StorageError [RT-U106] if it
+    /// contains no search; fit() throws ConfigError [RT-U107] for a different function or data
     /// sets.
     [[nodiscard]] static Tuner restore(const std::filesystem::path& directory, F function,
                                        TunerOptions options, tune::RestoreOptions which = {}) {
@@ -83,8 +83,8 @@ public:
     }
     using TunerCore::can_restore;
 
-    /// Runs the search. A trial that throws has failed, which touches no other. Throws what is
-    /// wrong with the search itself: ConfigError [RT-U101] for a metric that is not reported,
+    /// Runs the search. A trial that throws fails without affecting others. Throws errors of the
+    /// search itself: ConfigError [RT-U101] for a metric that is not reported,
     /// [RT-U103], [RT-U104], [RT-U107], [RT-U110], StorageError [RT-S7], [RT-U100], [RT-U106],
     /// LaunchError [RT-U114].
     ResultGrid fit() {
@@ -93,7 +93,7 @@ public:
         });
     }
 
-    /// What the search has left so far.
+    /// The results of the search so far.
     using TunerCore::get_results;
 
 private:
@@ -114,7 +114,7 @@ public:
     Tuner(tune::Trainable<T> /*trainable*/, TunerOptions options)
         : TunerCore(detail::without_datasets(std::move(options)), detail::type_name<T>()) {}
 
-    /// As for a function.
+    /// Same as for a function.
     [[nodiscard]] static Tuner restore(const std::filesystem::path& directory,
                                        tune::Trainable<T> trainable, TunerOptions options,
                                        tune::RestoreOptions which = {}) {
@@ -130,12 +130,12 @@ public:
     using TunerCore::get_results;
 };
 
-/// A search over a trainer: each trial is a run of it, with options that the trial's configuration
-/// changes (tune/trial_task.hpp), on ranks of its own.
+/// A search over a trainer: each trial is a run with options that the trial's configuration changes
+/// (tune/trial_task.hpp), on separate ranks.
 template <Backend B, DataPolicy D, CheckpointPolicy C, class F>
 class Tuner<Trainer<B, D, C>, F> : detail::TunerCore {
 public:
-    /// `function`: what Trainer::fit() takes.
+    /// `function`: as for Trainer::fit().
     Tuner(Trainer<B, D, C> trainer, F function, TunerOptions options)
         : TunerCore(std::move(options), detail::type_name<F>()), trainer_(std::move(trainer)),
           function_(std::move(function)) {
@@ -145,7 +145,7 @@ public:
                       "`const rtrain::Config& config` [RT-U113]");
     }
 
-    /// As for a plain function.
+    /// Same as for a plain function.
     [[nodiscard]] static Tuner restore(const std::filesystem::path& directory,
                                        Trainer<B, D, C> trainer, F function, TunerOptions options,
                                        tune::RestoreOptions which = {}) {
@@ -160,7 +160,7 @@ public:
     ResultGrid fit() {
         if (detail::TunerCore::is_in_trial()) {
             std::optional<F> copy;
-            const auto begin = [&] { // each trial has a function of its own
+            const auto begin = [&] { // each trial has its own function
                 if constexpr (std::copy_constructible<F>) {
                     copy.emplace(function_);
                 }

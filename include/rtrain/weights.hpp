@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A model's weights in files that Python reads and writes: safetensors, with the shards of Hugging
-/// Face, and PyTorch's own. Parameters and buffers have the names that Python's state_dict() gives
-/// them. Guide: docs/weights.md
+/// A model's weights in files that Python reads and writes: safetensors, including Hugging Face
+/// shards, and PyTorch's own format. Parameters and buffers have the names that Python's
+/// state_dict() gives them. Guide: docs/weights.md
 ///
 /// @code
 /// rtrain::load_weights(model, "resnet50.safetensors");
@@ -39,16 +39,16 @@
 
 namespace rtrain {
 
-/// What load_weights() bears, and whose names it expects.
+/// Name mapping and accepted mismatches of load_weights().
 struct LoadWeightsOptions {
-    /// Throw when a tensor of the model is not in the file, or one of the file not in the model.
+    /// Throw if a tensor of the model is not in the file, or one of the file not in the model.
     bool strict = true;
-    /// What names in the file begin with and those in the model do not, for example "model." or
-    /// "module."; other names in the file are then left out.
+    /// Prefix of names in the file that the model's names lack, for example "model." or "module.";
+    /// skips names in the file without it.
     std::string prefix{};
 };
 
-/// What load_weights() found; both empty when it was strict.
+/// The result of load_weights(); both lists are empty if it was strict.
 struct LoadedWeights {
     /// Tensors of the model that were not in the file, and kept their values.
     std::vector<std::string> missing;
@@ -58,12 +58,12 @@ struct LoadedWeights {
 
 namespace weights {
 
-/// A module, or something that points to one: a module holder or a smart pointer.
+/// A module, or a pointer to one: a module holder or a smart pointer.
 template <class M>
 concept ModuleLike = std::derived_from<M, torch::nn::Module> || requires(const M& model) {
     { *model } -> std::convertible_to<const torch::nn::Module&>;
 };
-/// The module of a holder, a handle, a shared pointer, or itself.
+/// Returns the module of a holder, a handle or a shared pointer, or the module itself.
 template <class M>
 [[nodiscard]] auto& module_of(M& model) {
     if constexpr (std::derived_from<M, torch::nn::Module>) {
@@ -73,13 +73,13 @@ template <class M>
     }
 }
 
-/// A prepared model whose tensors are only written in edit(), as those of ShardedParallel.
+/// A prepared model whose tensors can only be written in edit(), such as ShardedParallel's.
 template <class M>
 concept Edited = requires(M& model) {
     model.edit([](torch::nn::Module& /*module*/) {});
 };
 
-/// Parameters and buffers as they are in the module, by name.
+/// Parameters and buffers of the module, by name.
 [[nodiscard]] inline checkpoint::Tensors tensors_of(const torch::nn::Module& module) {
     checkpoint::Tensors tensors;
     for (const auto& item : module.named_parameters()) {
@@ -93,13 +93,13 @@ concept Edited = requires(M& model) {
     return tensors;
 }
 
-/// What a file of weights is.
+/// Format of a weights file.
 enum class Format : unsigned char {
     safetensors, ///< .safetensors
-    torch        ///< what torch.save() writes
+    torch        ///< written by torch.save()
 };
 
-/// By the end of a file's name.
+/// Returns the format for a file name's extension.
 [[nodiscard]] inline Format format_of(const std::filesystem::path& path) {
     const std::string extension = checkpoint::names::lower_case(path.extension().string());
     if (extension == ".safetensors") {
@@ -108,22 +108,22 @@ enum class Format : unsigned char {
     if (extension == ".pt" || extension == ".pth" || extension == ".bin") {
         return Format::torch;
     }
-    throw CheckpointError("RT-K26", detail::concat(path.string(),
-                                                   " is of no known kind: weights are in files "
-                                                   "that end in .safetensors, .pt, .pth or .bin"));
+    throw CheckpointError(
+        "RT-K26", detail::concat(path.string(),
+                                 " has an unknown extension; use .safetensors, .pt, .pth or .bin"));
 }
 
-/// Hugging Face's name for the list of a model's files.
+/// Hugging Face's file name of a model's index.
 inline constexpr const char* shards_index = "model.safetensors.index.json";
 
-/// The tensors of a directory in the layout of Hugging Face.
+/// Reads the tensors of a directory in Hugging Face's layout.
 [[nodiscard]] inline checkpoint::Tensors read_shards(const std::filesystem::path& directory) {
     const auto index = directory / shards_index;
     if (!std::filesystem::exists(index)) {
         if (const auto single = directory / "model.safetensors"; std::filesystem::exists(single)) {
             return checkpoint::safetensors::read(single);
         }
-        throw CheckpointError("RT-K26", detail::concat(directory.string(), " holds no ",
+        throw CheckpointError("RT-K26", detail::concat(directory.string(), " contains no ",
                                                        shards_index, " and no model.safetensors"));
     }
     const std::string text = storage::read_file(index);
@@ -133,7 +133,7 @@ inline constexpr const char* shards_index = "model.safetensors.index.json";
         for (const auto& item : value.at("weight_map").as_object()) {
             const std::string file(item.value().as_string());
             if (!checkpoint::is_safe_name(file)) {
-                throw std::invalid_argument("it names a file outside of the directory");
+                throw std::invalid_argument("the index names a file outside of the directory");
             }
             places.emplace(item.key(), file);
         }
@@ -152,8 +152,8 @@ inline constexpr const char* shards_index = "model.safetensors.index.json";
         const auto found = shard->second.find(name);
         if (found == shard->second.end()) {
             throw CheckpointError("RT-K27",
-                                  detail::concat(index.string(), " says that \"", name, "\" is in ",
-                                                 file, ", which does not hold it"));
+                                  detail::concat(index.string(), " lists \"", name, "\" in ", file,
+                                                 ", which does not contain it"));
         }
         tensors.insert(*found);
     }
@@ -190,18 +190,18 @@ inline void require_fitting(const std::string& name, const at::Tensor& saved,
     if (!c10::canCast(saved.scalar_type(), target.scalar_type())) {
         throw CheckpointError("RT-K25",
                               detail::concat("\"", name, "\" is ", saved.scalar_type(),
-                                             " in the file, which cannot become ",
+                                             " in the file, which cannot be converted to ",
                                              target.scalar_type(), ", its type in the model"));
     }
 }
 
-/// Which tensors of a file become the values of which of a model.
+/// Assigns tensors of a file to tensors of a model.
 struct Match {
     LoadedWeights found;                                   ///< what load_weights() returns
-    std::vector<std::pair<at::Tensor, at::Tensor>> copies; ///< to the first, from the second
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies; ///< (target, source)
 };
 
-/// Which tensors of the files go into which of the module.
+/// Matches the tensors of the files to those of the module.
 [[nodiscard]] inline Match match(const torch::nn::Module& module, const std::filesystem::path& path,
                                  const LoadWeightsOptions& options) {
     const checkpoint::Tensors file = read(path);
@@ -228,7 +228,7 @@ struct Match {
         targets.erase(target);
     }
     for (const auto& [name, target] : targets) {
-        // One of tied weights is enough.
+        // One of several tied weights is enough.
         if (target.numel() > 0 && loaded.contains(place_of(target))) {
             continue;
         }
@@ -238,12 +238,12 @@ struct Match {
         throw CheckpointError(
             "RT-K24",
             detail::concat(path.string(), " does not fit the model:",
-                           found.missing.empty() ? "" : " it lacks " + some_of(found.missing),
+                           found.missing.empty() ? "" : " the file lacks " + some_of(found.missing),
                            found.missing.empty() || found.unexpected.empty() ? "" : ", and",
                            found.unexpected.empty() ? ""
-                                                    : " it holds " + some_of(found.unexpected) +
-                                                          ", which the model does not",
-                           "; load with .strict = false to leave these out"));
+                                                    : " the file has " + some_of(found.unexpected) +
+                                                          ", which the model lacks",
+                           "; load with .strict = false to skip these"));
     }
     return matched;
 }
@@ -259,12 +259,12 @@ inline LoadedWeights load(torch::nn::Module& module, const std::filesystem::path
     return std::move(matched.found);
 }
 
-/// On one rank of each node; the others find the same.
+/// Called on one rank of each node; the others get the same.
 template <Edited Model>
 LoadedWeights load_edited(Model& model, const std::filesystem::path& path,
                           const LoadWeightsOptions& options) {
     LoadedWeights found;
-    bool is_found = options.strict; // nothing, then
+    bool is_found = options.strict; // strict: both lists stay empty
     model.edit([&](torch::nn::Module& module) {
         found = load(module, path, options);
         is_found = true;
@@ -293,23 +293,23 @@ inline void save(const std::filesystem::path& path, const torch::nn::Module& mod
 
 } // namespace weights
 
-/// Writes the model's parameters and buffers to `path`, whose extension says how: .safetensors, or
-/// .pt, .pth or .bin for PyTorch's own. The file is complete, or what it was before, whatever
-/// happens. On several ranks, call it on one. Throws CheckpointError: RT-K26 for another extension,
-/// RT-K6, RT-K20 or RT-K23 for what the format cannot hold; StorageError [RT-S3].
+/// Writes the model's parameters and buffers to `path`, whose extension selects the format:
+/// .safetensors, or .pt, .pth or .bin for PyTorch. Atomic: on any failure the file keeps its old
+/// content. Call it on one rank only. Throws CheckpointError: RT-K26 for other extensions, RT-K6,
+/// RT-K20 or RT-K23 for tensors that the format cannot store; StorageError [RT-S3].
 template <weights::ModuleLike Model>
 void save_weights(const std::filesystem::path& path, const Model& model) {
     weights::save(path, weights::module_of(model));
 }
 
 /// Copies weights into the model's own tensors, converting floating-point types and devices. `path`
-/// is a file as of save_weights() or from Python, or a directory with model.safetensors or the
-/// shards of model.safetensors.index.json. Nothing in the file is run, and on an error nothing is
-/// loaded. Throws CheckpointError: RT-K24 names do not fit and `strict` is set, RT-K25 a tensor has
-/// another shape or kind of type, RT-K2, RT-K21, RT-K22 or RT-K27 for files that are damaged or
-/// hold something else, RT-K26 for other paths; StorageError [RT-S3, RT-S4]. Into the handle of a
-/// sharded model it is *collective*, and loads in its edit(): where only another node than rank 0's
-/// cannot read the file, it throws, too, but the weights are loaded.
+/// is a file from save_weights() or from Python, or a directory with model.safetensors or the
+/// shards of model.safetensors.index.json. Executes nothing in the file, and loads nothing on an
+/// error. Throws CheckpointError: RT-K24 names do not match and `strict` is set, RT-K25 a tensor
+/// has a different shape or kind of type, RT-K2, RT-K21, RT-K22 or RT-K27 for files that are
+/// damaged or of other content, RT-K26 for other paths; StorageError [RT-S3, RT-S4]. For the handle
+/// of a sharded model, it is *collective* and loads in edit(). If only nodes without rank 0 cannot
+/// read the file, it throws, but the weights are loaded.
 template <weights::ModuleLike Model>
 LoadedWeights load_weights(Model& model, const std::filesystem::path& path,
                            const LoadWeightsOptions& options = {}) {

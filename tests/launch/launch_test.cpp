@@ -337,7 +337,8 @@ TEST_CASE("Launch.a_function_that_catches_all_makes_room_nevertheless") {
         CAPTURE(ended.output);
         CHECK(ended.status == 75);
         CHECK(test::count(ended.output, "CAUGHT") == 4); // twice on each of two ranks
-        CHECK(contains(ended.output, "the training function caught what was to end it, twice"));
+        CHECK(contains(ended.output,
+                       "the training function caught the exception that ends it, twice"));
     };
     const test::Directory storage("clings");
     check(run(test::signalled("TERM", storage.path() / "begun") + " " RTRAIN_SCENARIO " clings " +

@@ -161,7 +161,7 @@ TEST_CASE("Main.configurations_that_differ_are_refused") {
     CAPTURE(launched.output);
     CHECK(launched.status == 1);
     CHECK(contains(launched.output, "rank 1 of 2: TrainerOptions::config differs from rank 0's: "
-                                    "\"text\" is \"\" against \"one\""));
+                                    "\"text\" is \"\" instead of \"one\""));
     CHECK(contains(launched.output, "RT-C25"));
 }
 

@@ -73,8 +73,8 @@ TEST_CASE("SlowRank.is_named_once_with_what_takes_it_longer") {
     REQUIRE_FALSE(slow.look({times(0, 3, 3), times(5, 1, 0)}));
     const auto found = slow.look({times(0, 3, 3), times(5, 1, 0)});
     REQUIRE(found);
-    CHECK(*found == "rank 1 slows the others down: of the last 12 s its data took 10 s, that of "
-                    "the others 0 s, and they waited for it");
+    CHECK(*found == "rank 1 slows the others down: of the last 12 s, its data took 10 s, against "
+                    "0 s on the others, which waited for it");
     CHECK_FALSE(slow.look({times(0, 6, 6), times(10, 2, 0)}));
 }
 

@@ -54,7 +54,7 @@ TEST_CASE("Validation.reorders_the_checkpoints_that_are_kept") {
     in_each_launch("keep", [](const std::string& output, int, const test::Directory& storage) {
         CHECK(contains(output, "BEST 3 5E0 latest checkpoint_000002"));
         CHECK(contains(output, "printed while validating"));
-        CHECK(contains(output, "the metric \"pid\" was left out"));
+        CHECK(contains(output, "the metric \"pid\" was dropped"));
         CHECK(!std::filesystem::exists(storage.path() / "r/checkpoint_000000"));
         // The storage says the same to everybody else.
         const auto result = rtrain::Result::from_path(storage.path() / "r");

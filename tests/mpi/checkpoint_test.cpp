@@ -410,7 +410,7 @@ TEST_CASE("Storage.a_path_that_nodes_do_not_share_is_found_before_training") {
     });
     CHECK(test::contains(message, "RT-S2"));
     CHECK(test::contains(message, "rank 1"));
-    CHECK(test::contains(message, "all nodes share"));
+    CHECK(test::contains(message, "shared by all nodes"));
     CHECK(!trained);
     if (apart) {
         CHECK(::umount(results.c_str()) == 0);

@@ -471,7 +471,7 @@ TEST_CASE("Loops.a_run_that_goes_on_in_loops_says_how") {
     test::Stderr said;
     story.run("refused1", -1, body);
     const std::string text = said.text();
-    CHECK(contains(text, "going on within epoch 0"));
+    CHECK(contains(text, "resuming within epoch 0"));
     CHECK(contains(text, "passes over \"c\" that were finished are left out"));
     CHECK(contains(text, "the body of the loop over \"a\" begins again"));
 }

@@ -197,10 +197,11 @@ TEST_CASE("Resume.a_different_function_or_data_set_is_a_different_run") {
     CHECK(contains(function.error, "TrainOtherwise"));
     const auto rows_differ = runs.start({{"lr", 0.5}}, 2, -1, rows(70));
     CHECK(contains(rows_differ.error, "RT-C50"));
-    CHECK(contains(rows_differ.error, "the data set \"train\" has as many rows, but others"));
+    CHECK(contains(rows_differ.error,
+                   "the data set \"train\" has the same number of rows, but different content"));
     const auto more = runs.start({{"lr", 0.5}}, 2, -1, rows(7, 12));
     CHECK(contains(more.error, "the data set \"train\" had 8 rows and has 12"));
-    CHECK(contains(runs.start({{"lr", 0.5}}, 2, -1, {}).error, "not given any more"));
+    CHECK(contains(runs.start({{"lr", 0.5}}, 2, -1, {}).error, "is missing now"));
     // One that the run does not use is never opened, and one more is none of its.
     auto lazy = rows(7);
     lazy.emplace("unused", data::lazy([]() -> data::Dataset { throw std::logic_error("read"); }));

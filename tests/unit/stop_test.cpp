@@ -170,12 +170,12 @@ TEST_CASE("Stop.what_cannot_judge_says_its_name_and_the_metric") {
         const std::string text = told(conditions);
         CAPTURE(text);
         CHECK(text.starts_with(rtrain::detail::name_of(*conditions.begin()) +
-                               " cannot judge report number 4: "));
+                               " cannot evaluate report 4: "));
         CHECK(test::contains(text, "no number \"los\""));
         CHECK(test::contains(text, "loss"));
     }
     CHECK(told([](const Config&) -> bool { throw std::runtime_error("torn"); }) ==
-          "a function of RunConfig::stop cannot judge report number 4: torn");
+          "a function of RunConfig::stop cannot evaluate report 4: torn");
     CHECK(test::contains(told([](const Config&) -> bool { throw 3; }),
                          "an object of type int, 3, which is not derived from std::exception"));
 }
@@ -203,7 +203,7 @@ TEST_CASE("Stop.bad_options_are_errors") {
         wrong_with(TrialPlateau{.metric = "a", .metric_threshold = not_a_number, .mode = "min"}),
         "metric_threshold is NaN"));
     CHECK(contains(wrong_with(TrialPlateau{.metric = "a", .metric_threshold = 1}), "mode is not"));
-    CHECK(contains(wrong_with(Function()), "it is empty"));
+    CHECK(contains(wrong_with(Function()), "the function is empty"));
     // Each of several is looked at, and sound ones pass.
     CHECK(contains(wrong_with({MaxIterations{1}, MaxTime{}}), "MaxTime"));
     CHECK(wrong_with({MaxIterations{1}, MaxTime{1}, Threshold{.metric = "a"},

@@ -260,7 +260,7 @@ TEST_CASE("Weights.names_that_do_not_fit") {
     const auto before = test::flat(*loaded);
     const std::string text = test::message_of([&] { (void)load_weights(loaded, file); });
     CHECK(test::contains(text, R"("norm.bias", "norm.num_batches_tracked", "norm.running_mean" and)"
-                               " 2 more, which the model does not"));
+                               " 2 more, which the model lacks"));
     CHECK(test::contains(text, "[RT-K24]"));
     CHECK(test::flat(*loaded).equal(before));
     const auto found = load_weights(loaded, file, {.strict = false});
@@ -271,7 +271,7 @@ TEST_CASE("Weights.names_that_do_not_fit") {
     save_weights(file, loaded);
     test::Net more(0, true);
     CHECK(test::contains(test::message_of([&] { (void)load_weights(more, file); }),
-                         "it lacks \"norm.bias\""));
+                         "the file lacks \"norm.bias\""));
     CHECK(load_weights(more, file, {.strict = false}).missing.size() == 5);
     CHECK(more->out->weight.equal(saved->out->weight));
 }
@@ -309,7 +309,7 @@ TEST_CASE("Weights.shapes_and_types_that_do_not_fit_change_nothing") {
           "\"out.weight\" is [32, 10] in the file, but [10, 32] in the model [RT-K25]");
     CHECK(test::contains(load("out.weight", torch::zeros({32, 10}), false), "[RT-K25]"));
     CHECK(test::contains(load("out.bias", torch::zeros({10}, torch::kComplexFloat), true),
-                         "which cannot become"));
+                         "which cannot be converted to"));
     auto tensors = weights::tensors_of(*model);
     for (auto& [name, tensor] : tensors) {
         tensor = tensor.to(torch::kBFloat16);

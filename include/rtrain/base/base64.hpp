@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bytes as text of 64 letters, of RFC 4648.
+/// Base64 encoding and decoding (RFC 4648).
 /// Cost tier 0: std only.
 #pragma once
 
@@ -30,7 +30,7 @@ inline constexpr std::string_view base64_digits =
     return text;
 }
 
-/// None if to_base64() returns `text` of no bytes.
+/// nullopt unless `text` is an output of to_base64().
 [[nodiscard]] inline std::optional<std::string> from_base64(std::string_view text) {
     if (text.size() % 4 != 0) {
         return std::nullopt;
@@ -43,7 +43,7 @@ inline constexpr std::string_view base64_digits =
     std::string bytes;
     bytes.reserve(text.size() / 4 * 3 + 2);
     std::size_t bits = 0;
-    unsigned held = 0; // bits that are no byte yet
+    unsigned held = 0; // bits of an incomplete byte
     for (const char letter : text) {
         const std::size_t digit = base64_digits.find(letter);
         if (digit == std::string_view::npos) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Text in C's locale, whatever locale the program has set: files, addresses and messages are read
-/// by programs. Cost tier 0: std only.
+/// Formats and parses text in the C locale, whatever locale the program has set, because programs
+/// read files, addresses and messages. Cost tier 0: std only.
 #pragma once
 
 #include <cstdarg>
@@ -14,7 +14,7 @@
 
 namespace rtrain::detail {
 
-/// The calling thread prints and reads numbers as C does while this object lives.
+/// While this object lives, the calling thread formats and parses numbers in the C locale.
 class InCLocale {
 public:
     InCLocale() noexcept : before_(::uselocale(c_locale())) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Text from anywhere, such as messages of foreign exceptions, made fit for JSON.
+/// Sanitizes untrusted text, such as messages of foreign exceptions, for JSON.
 #pragma once
 
 #include <rtrain/base/utf8.hpp>
@@ -11,8 +11,8 @@
 
 namespace rtrain::json {
 
-/// `text` as UTF-8 of at most `limit` bytes: a byte that belongs to no character becomes '?', and
-/// what is too long is cut between characters.
+/// Returns `text` as UTF-8 of at most `limit` bytes: each invalid byte becomes '?', and longer text
+/// is truncated between characters.
 [[nodiscard]] inline std::string clean_text(std::string_view text, std::size_t limit) {
     std::string result;
     while (!text.empty()) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Doors: headers that declare what is no template, and include its definitions at their end.
+/// Doors: headers that declare non-template code, and include its definitions at their end.
 ///
 /// A program that links rtrain::rtrain compiles the definitions in each of its sources. One that
 /// links rtrain::compiled, which defines RTRAIN_COMPILED, sees declarations only; the definitions
 /// were compiled once, into that library.
 #pragma once
 
-/// Stands before each definition behind a door.
+/// Precedes each definition behind a door.
 #ifdef RTRAIN_COMPILED
 #define RTRAIN_DOOR
 #else

@@ -4,13 +4,13 @@
 /// libtorch [RT-C44]. Otherwise the linker would report undefined symbols, or the program would crash.
 #pragma once
 
-// Defined by rtrain::compiled and by rtrain-compiled.pc, when the library was installed.
+// Set by rtrain::compiled and by rtrain-compiled.pc when the library is installed.
 #ifdef RTRAIN_COMPILED_LIBTORCH_MINOR
 #include <torch/version.h>
 
 #define RTRAIN_QUOTED_AS_IT_IS(text) #text
 #define RTRAIN_QUOTED(text) RTRAIN_QUOTED_AS_IT_IS(text)
-// A third number that differs is accepted, as in RT-C43.
+// A different patch version is accepted, as in RT-C43.
 static_assert(TORCH_VERSION_MAJOR == RTRAIN_COMPILED_LIBTORCH_MAJOR &&
                   TORCH_VERSION_MINOR == RTRAIN_COMPILED_LIBTORCH_MINOR,
               "the installed librtrain_compiled.a was compiled for libtorch " RTRAIN_QUOTED(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What rtrain itself tells people: all of it goes through say(), warn() and error(), to standard
-/// error. Cost tier 0: std only.
+/// rtrain's log messages: all use say(), warn() and error(), which write to standard error. Cost
+/// tier 0: std only.
 #pragma once
 
 #include <rtrain/base/c_locale.hpp>
@@ -20,15 +20,15 @@
 
 namespace rtrain::console {
 
-/// How this process says it; RunConfig::logging, while a fit() call lasts.
+/// Log settings of this process; RunConfig::logging during a fit() call.
 struct Manner {
-    std::atomic<Level> least{Level::info}; ///< what matters less is not said
-    std::atomic<bool> json{false};         ///< a JSON object a line
-    std::atomic<int> rank{-1};             ///< of this process; -1: it is none, or not known yet
+    std::atomic<Level> least{Level::info}; ///< lower levels are not logged
+    std::atomic<bool> json{false};         ///< one JSON object per line
+    std::atomic<int> rank{-1};             ///< of this process; -1: not a rank, or not known yet
 };
 inline Manner manner;
 
-/// Speaks in this manner as long as it lives.
+/// Applies log settings while it lives.
 class Speaking {
 public:
     Speaking(Level least, bool json) noexcept
@@ -46,22 +46,21 @@ private:
     bool json_;
 };
 
-/// The line that says it, without its end.
+/// Returns the formatted line, without a newline.
 [[nodiscard]] inline std::string line_of(Level level, const char* text) {
     return manner.json ? record(manner.rank, level, text)
                        : "rtrain: " + rtrain::detail::visible(text);
 }
 
-/// Whether the last line of this process's terminal may be a bar (console/screen.hpp): what is said
-/// takes its place, and it comes back below.
+/// True if the last line of this process's terminal may be a progress bar (console/screen.hpp): a
+/// message overwrites it, and it is redrawn below.
 inline std::atomic<bool> bar_is_up{false};
 
-/// Takes lines instead of standard error; null: none does. Set where nobody may be waited for who
-/// reads them.
+/// Receives lines instead of standard error; null: disabled. Set where logging must not block.
 inline std::atomic<void (*)(const std::string& line)> line_taker{nullptr};
 
-/// Prints the text as a line of its own, at once, so that what several processes say does not mix.
-/// Like vprintf; says nothing where memory is out.
+/// Prints the text as one line, unbuffered, so that lines of several processes do not mix. Like
+/// vprintf; prints nothing when out of memory.
 [[gnu::format(printf, 2, 0)]] inline void speak(Level level, const char* format,
                                                 std::va_list arguments) noexcept {
     const rtrain::detail::InCLocale c;
@@ -76,17 +75,17 @@ inline std::atomic<void (*)(const std::string& line)> line_taker{nullptr};
         } else {
             std::fprintf(stderr, "%s%s\n", bar_is_up ? "\r\x1b[K" : "", line.c_str());
         }
-    } catch (const std::exception&) { // memory
+    } catch (const std::exception&) { // out of memory
     }
     std::free(text);
 }
 
-/// A line, with its end, as it is: all that a signal handler may do.
+/// Writes a complete line, newline included; async-signal-safe.
 inline void say_in_signal(const char* line, std::size_t length) noexcept {
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line, length);
 }
 
-/// What goes as planned.
+/// Logs expected events.
 [[gnu::format(printf, 1, 2)]] inline void say(const char* format, ...) noexcept {
     std::va_list arguments;
     va_start(arguments, format);
@@ -94,7 +93,7 @@ inline void say_in_signal(const char* line, std::size_t length) noexcept {
     va_end(arguments);
 }
 
-/// What does not, and does not end the run.
+/// Logs problems that do not end the run.
 [[gnu::format(printf, 1, 2)]] inline void warn(const char* format, ...) noexcept {
     std::va_list arguments;
     va_start(arguments, format);
@@ -102,7 +101,7 @@ inline void say_in_signal(const char* line, std::size_t length) noexcept {
     va_end(arguments);
 }
 
-/// What ends a rank or the run.
+/// Logs errors that end a rank or the run.
 [[gnu::format(printf, 1, 2)]] inline void error(const char* format, ...) noexcept {
     std::va_list arguments;
     va_start(arguments, format);

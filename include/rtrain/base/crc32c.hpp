@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// CRC-32C (Castagnoli), which processors compute: every change of up to 31 neighbouring bits is
-/// found. Parameters: https://reveng.sourceforge.io/crc-catalogue, "CRC-32/ISCSI".
+/// CRC-32C (Castagnoli), computed in hardware: detects every change of up to 31 adjacent bits.
+/// Parameters: https://reveng.sourceforge.io/crc-catalogue, "CRC-32/ISCSI".
 /// Cost tier 0: std only.
 #pragma once
 
@@ -41,7 +41,7 @@ namespace crc {
 }
 inline constexpr auto tables = make_tables();
 
-/// For processors without the instruction: eight bytes a step.
+/// For processors without the instruction: eight bytes per step.
 [[nodiscard]] inline std::uint32_t by_tables(std::uint32_t crc, const char* data,
                                              std::size_t bytes) {
     for (; bytes >= 8; bytes -= 8, data += 8) {
@@ -75,7 +75,7 @@ by_instruction(std::uint32_t crc, const char* data, std::size_t bytes) {
     return crc;
 }
 
-/// Three blocks at once: the instruction takes three cycles, but one can begin in each.
+/// Three blocks in parallel: the instruction has a latency of three cycles and a throughput of one.
 __attribute__((target("sse4.2"))) inline void
 three_by_instruction(const char* data, std::size_t block, std::uint32_t* sums) {
     std::uint64_t a = ~0U;
@@ -100,7 +100,7 @@ inline const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
 inline constexpr bool has_instruction = false;
 #endif
 
-/// Without the inversion at both ends.
+/// Without the inversion at start and end.
 [[nodiscard]] inline std::uint32_t raw(std::uint32_t crc, const char* data, std::size_t bytes) {
 #if defined(__x86_64__)
     if (has_instruction) {
@@ -116,7 +116,7 @@ inline constexpr bool has_instruction = false;
     return ~crc::raw(~0U, bytes.data(), bytes.size());
 }
 
-/// Of bytes that come in pieces.
+/// Checksum of bytes in pieces.
 class Crc32c {
 public:
     void add(std::string_view bytes) { open_ = crc::raw(open_, bytes.data(), bytes.size()); }
@@ -126,7 +126,7 @@ private:
     std::uint32_t open_ = ~0U;
 };
 
-/// The checksum of each MiB of a stream of bytes, the last of which may be shorter.
+/// The checksums of each MiB of a byte stream; the last may be shorter.
 class ChunkSums {
 public:
     static constexpr std::size_t chunk = std::size_t{1} << 20;
@@ -174,7 +174,7 @@ private:
     std::size_t filled_ = 0;
 };
 
-/// The checksum of the checksums of each MiB, of which three are computed at once.
+/// Returns the checksum of the checksums of each MiB, computed three at a time.
 [[nodiscard]] inline std::uint32_t sum_of_sums(const void* data, std::size_t bytes) {
     ChunkSums chunks;
     chunks.add(data, bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How it reads that ranks have drifted apart, whenever that is found.
+/// The error for ranks that have drifted apart.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -10,16 +10,17 @@
 
 namespace rtrain::detail {
 
-/// `rank` is the first that has another parameter `name` than rank 0; `differ` of `all` do.
+/// `rank`: the lowest whose parameter `name` differs from rank 0's; `differ` of `all` parameters
+/// do.
 [[noreturn]] inline void throw_different_parameters(const std::string& name, std::size_t rank,
                                                     std::size_t differ, std::size_t all) {
     throw ModelError(
         "RT-M25",
         concat("ranks train different models: parameter \"", name, "\" of rank ", rank,
-               " is not that of rank 0 (", differ, " of ", all,
-               " parameters differ). Nothing was saved. Look for what only some ranks do: load or "
-               "initialize a module, step with a different learning rate, clip or skip a step; and "
-               "for gradients of torch::autograd::grad(), which are not averaged"));
+               " differs from rank 0's (", differ, " of ", all,
+               " parameters differ); nothing was saved; look for code that only some ranks run: "
+               "load or initialize a module, step with a different learning rate, clip or skip a "
+               "step; and look for gradients of torch::autograd::grad(), which are not averaged"));
 }
 
 } // namespace rtrain::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Every exception that rtrain throws. Each carries a stable code, `RT-<letter><number>`, that is a
-/// heading in docs/errors.md; the subclasses say what the caller can do about it.
+/// Every exception that rtrain throws. Each has a stable code, `RT-<letter><number>`, with a
+/// heading in docs/errors.md; subclasses differ in what the caller can do.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -19,8 +19,8 @@
 
 namespace rtrain {
 
-/// Base of all rtrain exceptions. `what()` says what was wrong, what was expected and what to do,
-/// and ends in the code. Control characters in it are escaped: names come from files.
+/// Base of all rtrain exceptions. `what()` describes what was wrong, what was expected and what to
+/// do, and ends with the code. Control characters in it are escaped, because names come from files.
 class Error : public std::runtime_error {
 public:
     Error(std::string code, const std::string& message)
@@ -42,17 +42,17 @@ class ConfigError : public Error {
     using Error::Error;
 };
 
-/// A data set, column or data file that is missing, damaged or used wrongly.
+/// A data set, column or data file that is missing, damaged or misused.
 class DataError : public Error {
     using Error::Error;
 };
 
-/// A model that cannot be trained on several ranks as it is.
+/// A model that cannot be trained on several ranks without changes.
 class ModelError : public Error {
     using Error::Error;
 };
 
-/// A checkpoint that is damaged, foreign, or does not fit the state it is loaded into.
+/// A checkpoint that is damaged, not rtrain's, or does not match the state it is loaded into.
 class CheckpointError : public Error {
     using Error::Error;
 };
@@ -62,7 +62,7 @@ class StorageError : public Error {
     using Error::Error;
 };
 
-/// A storage service failed in a way that may pass, such as overload or a lost connection.
+/// A storage service failed in a way that may be transient, such as overload or a lost connection.
 class TransientStorageError : public StorageError {
     using StorageError::StorageError;
 };
@@ -72,7 +72,7 @@ class CommError : public Error {
     using Error::Error;
 };
 
-/// Another rank failed or left while this one waited for it; that rank's error is the cause.
+/// Another rank failed or exited while this one waited for it; that rank's error is the cause.
 class PeerError : public CommError {
     using CommError::CommError;
 };
@@ -82,17 +82,17 @@ class LaunchError : public Error {
     using Error::Error;
 };
 
-/// The run was told to make room, has saved, and goes on when the same command is started again.
+/// The run was preempted and saved; the same command resumes it.
 class PreemptionError : public Error {
 public:
     static constexpr const char* own_code = "RT-T3"; ///< what code() returns
     explicit PreemptionError(const std::string& message) : Error(own_code, message) {}
 };
 
-/// What `Trainer::fit` throws when the training function failed on one or more ranks.
+/// Thrown by `Trainer::fit` when the training function failed on one or more ranks.
 class TrainingFailedError : public Error {
 public:
-    /// `failures`: one for each rank that has failed or died.
+    /// `failures`: one for each rank that failed or died.
     TrainingFailedError(const std::string& message, std::vector<Failure> failures)
         : Error("RT-T1", message), failures_(std::move(failures)) {
         for (const Failure& failure : failures_) {
@@ -103,13 +103,13 @@ public:
         }
     }
 
-    /// What has failed on each rank. Ranks that only failed because another did are left out.
+    /// One failure per rank. Ranks that only failed because another did are left out.
     [[nodiscard]] const std::vector<Failure>& failures() const noexcept { return failures_; }
-    /// The same as rank -> message of its exception.
+    /// The same as a map of rank -> message.
     [[nodiscard]] const std::map<int, std::string>& worker_failures() const noexcept {
         return worker_failures_;
     }
-    /// Those of them that threw nothing: their processes died.
+    /// The ranks whose processes died without throwing.
     [[nodiscard]] const std::vector<int>& died() const noexcept { return died_; }
 
 private:
@@ -120,8 +120,8 @@ private:
 
 namespace detail {
 
-/// Throws the class that belongs to the letter of `code`, for an error that happened on another
-/// rank or in another process.
+/// Throws the class that belongs to the letter of `code`, for an error from another rank or another
+/// process.
 [[noreturn]] inline void throw_error(const std::string& code, const std::string& message) {
     switch (code.size() > 3 ? code[3] : '?') {
     case 'C':
@@ -135,7 +135,7 @@ namespace detail {
     case 'S':
         throw StorageError(code, message);
     case 'N':
-        if (code <= "RT-N4") { // which GPU, before any communication
+        if (code <= "RT-N4") { // GPU selection, before any communication
             throw ConfigError(code, message);
         }
         throw CommError(code, message);
@@ -148,7 +148,7 @@ namespace detail {
     }
 }
 
-/// The arguments, streamed one after the other; for error messages.
+/// Streams the arguments into a string; for error messages.
 template <class... Parts>
 [[nodiscard]] std::string concat(const Parts&... parts) {
     auto out = strict(std::ostringstream());

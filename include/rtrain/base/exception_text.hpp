@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What an exception says: to people, and as a Failure to whoever decides what follows.
+/// Text of an exception, and its conversion to a Failure.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -19,10 +19,11 @@
 
 namespace rtrain::detail {
 
-/// The text of another library's exception without its stack trace; nullopt for other exceptions.
+/// Returns the text of another library's exception without its stack trace; nullopt for other
+/// exceptions.
 using ExceptionFormatter = std::optional<std::string> (*)(const std::exception&);
 
-/// Set by code that links libtorch (backend/torch_exceptions.hpp), so that rooms below need not.
+/// Set by code that links libtorch (backend/torch_exceptions.hpp), so that lower layers need not.
 inline std::atomic<ExceptionFormatter> foreign_exception_formatter{nullptr};
 
 [[nodiscard]] inline std::optional<std::string> foreign_text_of(const std::exception& exception) {
@@ -30,13 +31,13 @@ inline std::atomic<ExceptionFormatter> foreign_exception_formatter{nullptr};
     return format != nullptr ? format(exception) : std::nullopt;
 }
 
-/// `what()`, without the stack trace that libtorch's errors carry.
+/// Returns `what()` without libtorch's stack trace.
 [[nodiscard]] inline std::string text_of(const std::exception& exception) {
     return foreign_text_of(exception).value_or(exception.what());
 }
 
-/// What a handler `catch (...)` has caught that is not a std::exception: its type, and its value
-/// where that is text or a whole number.
+/// Describes an exception caught by `catch (...)` that is not a std::exception: its type, and its
+/// value if it is text or an integer.
 [[nodiscard]] inline std::string thrown_object() noexcept {
     try {
         const std::type_info* const type = abi::__cxa_current_exception_type();
@@ -49,16 +50,16 @@ inline std::atomic<ExceptionFormatter> foreign_exception_formatter{nullptr};
             what += concat(", \"", value, '"');
         } catch (const std::string& value) {
             what += concat(", \"", value, '"');
-        } catch (...) { // the type has to do
+        } catch (...) { // only the type is known
         }
-        return "it threw " + what + ", which is not derived from std::exception";
-    } catch (const std::exception&) { // memory
+        return "threw " + what + ", which is not derived from std::exception";
+    } catch (const std::exception&) { // out of memory
         return {};
     }
 }
 
-/// The message and the code of an rtrain::Error, also of one that libtorch has rethrown as its own
-/// (gather_on_use.hpp); RT-T2 for anything else.
+/// The message and the code of an rtrain::Error, or of one that libtorch rethrew as its own
+/// (gather_on_use.hpp); RT-T2 for all others.
 struct CodedText {
     std::string message;
     std::string code = Failure::foreign;
@@ -81,7 +82,7 @@ struct CodedText {
 [[nodiscard]] inline std::string code_of(const std::exception& exception) {
     return coded_text_of(exception).code;
 }
-/// The text without the code.
+/// Returns the text without the code.
 [[nodiscard]] inline std::string message_of(const std::exception& exception) {
     return coded_text_of(exception).message;
 }
@@ -91,7 +92,7 @@ struct CodedText {
     return {.kind = kind_of_thrown(code), .code = code, .message = message_of(exception)};
 }
 
-/// The same, of whatever `action` throws; none when it returns.
+/// Returns the Failure of whatever `action` throws; nullopt if it returns.
 template <class F>
 [[nodiscard]] std::optional<Failure> failure_in(F&& action) {
     try {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file
-/// What has failed: the one form of it on the way from an exception, or from whoever notices that a
-/// process is gone, to whoever decides what follows (launch/supervise/failure_policy.hpp). How it
-/// travels is in base/failure_json.hpp, how an exception becomes one in base/exception_text.hpp.
+/// Failure: what failed, passed from an exception, or from the process that detects a death, to the
+/// failure policy (launch/supervise/failure_policy.hpp). Serialization is in base/failure_json.hpp,
+/// conversion from exceptions in base/exception_text.hpp.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -13,50 +12,50 @@
 
 namespace rtrain {
 
-/// Whether an error with this code only tells that another rank failed or died, which knows better
-/// why.
+/// True if an error with this code only means that another rank failed or died, which has the
+/// cause.
 [[nodiscard]] inline bool caused_by_another(std::string_view code) {
     return code == "RT-X1" || code == "RT-X9";
 }
 
-/// What went wrong on a rank, or in a process that was gone before it could say so.
+/// A failure of a rank, or of a process that died before it could report.
 struct Failure {
-    /// In which way.
+    /// Kind of failure.
     enum class Kind : std::uint8_t {
-        threw,        ///< a rank has thrown
-        interrupted,  ///< it has thrown because another rank failed or died
-        died,         ///< a process was gone before it could say anything
+        threw,        ///< a rank threw
+        interrupted,  ///< a rank threw because another failed or died
+        died,         ///< a process died before it could report
         hang,         ///< the ranks made no progress
-        start_up,     ///< ranks ended before they took up the run
-        preemption,   ///< ranks were told to make room, their driver was not
-        configuration ///< another start of the same program must fail alike
+        start_up,     ///< ranks exited before they opened the run
+        preemption,   ///< ranks were preempted, their driver was not
+        configuration ///< restarting the same program must fail the same way
     };
-    /// The code of exceptions that are none of rtrain's; their texts do not show it.
+    /// The code of exceptions that are not rtrain's; their texts do not show it.
     static constexpr const char* foreign = "RT-T2";
 
-    Kind kind = Kind::threw; ///< in which way
-    std::string code{};      ///< such as "RT-D4"; empty: nothing was thrown
-    int rank = -1;           ///< -1: not one rank alone
-    std::string message{};   ///< without the code
-    /// Whether somebody else may have caused it: a signal such as SIGKILL, a lost host, a stopped
-    /// process. It then says nothing about the program or its checkpoint.
+    Kind kind = Kind::threw;
+    std::string code{};    ///< for example "RT-D4"; empty: nothing was thrown
+    int rank = -1;         ///< -1: not a single rank
+    std::string message{}; ///< without the code
+    /// True if the cause may be external: a signal such as SIGKILL, a lost host, a stopped process.
+    /// Then neither the program nor its checkpoint is suspect.
     bool from_outside = false;
 
     bool operator==(const Failure&) const = default;
 
-    /// For people, as `what()` of the exception has it.
+    /// Returns the text of the exception's `what()`.
     [[nodiscard]] std::string text() const {
         return code.empty() || code == foreign ? message : message + " [" + code + "]";
     }
 };
 
-/// Whether a failure with this code meets each start in these surroundings: no thread is to be had,
-/// a file would be larger than a limit allows, mpirun refuses its command line.
+/// True if a failure with this code repeats at each start in this environment: no thread can be
+/// created, a file would exceed a size limit, mpirun rejects its command line.
 [[nodiscard]] inline bool meets_each_start(std::string_view code) {
     return code == "RT-L45" || code == "RT-L46" || code == "RT-L87" || code == "RT-S45";
 }
 
-/// How one rank's training function ended: with this failure, or by its return.
+/// The outcome of one rank's training function: a failure, or nullopt if it returned.
 using Outcome = std::optional<Failure>;
 
 } // namespace rtrain

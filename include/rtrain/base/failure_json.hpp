@@ -2,8 +2,8 @@
 /// @file
 /// A Failure as JSON: between ranks (comm/outcomes.hpp), over the control channel, in files.
 ///
-/// What has its default is left out, so that both sides understand each other when one of them was
-/// built before a field came. Cost tier 1: Boost.JSON.
+/// Fields with default values are omitted, so that both sides interoperate even if one was built
+/// before a field was added. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/base/clean_text.hpp>
@@ -33,7 +33,7 @@ inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failu
     {Failure::Kind::configuration, "configuration"},
 }};
 
-/// Of an exception with that code.
+/// Returns the kind of an exception with that code.
 [[nodiscard]] inline Failure::Kind kind_of_thrown(std::string_view code) {
     return caused_by_another(code)             ? Failure::Kind::interrupted
            : code == PreemptionError::own_code ? Failure::Kind::preemption
@@ -42,7 +42,7 @@ inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failu
 
 } // namespace detail
 
-/// What is no UTF-8 in it becomes '?'.
+/// Invalid UTF-8 becomes '?'.
 [[nodiscard]] inline boost::json::object to_json(const Failure& failure) {
     constexpr std::size_t any_length = std::string::npos;
     boost::json::object object{{"code", json::clean_text(failure.code, any_length)},
@@ -51,7 +51,7 @@ inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failu
         const auto* const known =
             std::find_if(detail::failure_kinds.begin(), detail::failure_kinds.end(),
                          [&](const auto& item) { return item.first == failure.kind; });
-        object["how"] = known->second; // "kind" says what a message is
+        object["how"] = known->second; // "kind" is the type of a message
     }
     if (failure.rank >= 0) {
         object["rank"] = failure.rank;
@@ -62,8 +62,8 @@ inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failu
     return object;
 }
 
-/// What else the object holds is passed over; a kind that is not known here counts as thrown.
-/// Throws what Boost.JSON throws when there is no code or no message.
+/// Ignores unknown fields; an unknown kind counts as thrown. Throws what Boost.JSON throws if the
+/// code or the message is missing.
 [[nodiscard]] inline Failure failure_from(const boost::json::object& object) {
     Failure failure{.code = std::string(object.at("code").as_string()),
                     .message = std::string(object.at("message").as_string())};
@@ -82,7 +82,7 @@ inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failu
     return failure;
 }
 
-/// One line of at most `longest` bytes, from 200, for which the message is cut.
+/// Returns one line of at most `longest` bytes, at least 200; truncates the message to fit.
 [[nodiscard]] inline std::string encode(Failure failure, std::size_t longest) {
     failure.code = json::clean_text(failure.code, 16);
     std::string line = json::serialize(to_json(failure));
@@ -93,7 +93,7 @@ inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failu
     return line;
 }
 
-/// Reads what encode() has written.
+/// Parses the output of encode().
 [[nodiscard]] inline Failure decode_failure(std::string_view line) {
     return failure_from(json::parse(line).as_object());
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Errors of many ranks in few lines: those that differ only in numbers (a rank, an address, a
-/// size) are one error.
+/// Groups the errors of many ranks: those that differ only in numbers (a rank, an address, a size)
+/// are one error.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -27,7 +27,7 @@ namespace detail {
     return is_digit(c) || ('a' <= c && c <= 'f') || ('A' <= c && c <= 'F');
 }
 
-/// Where the digits that begin at `at` end.
+/// Returns the end of the digits that begin at `at`.
 template <class Predicate>
 [[nodiscard]] std::size_t end_of_digits(std::string_view text, std::size_t at, Predicate is) {
     while (at < text.size() && is(text[at])) {
@@ -36,7 +36,7 @@ template <class Predicate>
     return at;
 }
 
-/// Where the number that begins at `at` with a digit ends: 17, 1.5e-3, 0x7f2c.
+/// Returns the end of the number that begins at `at` with a digit: 17, 1.5e-3, 0x7f2c.
 [[nodiscard]] inline std::size_t end_of_number(std::string_view text, std::size_t at) {
     const auto digit_at = [&](std::size_t i) { return i < text.size() && is_digit(text[i]); };
     if (text.substr(at, 2) == "0x" && at + 2 < text.size() && is_hex_digit(text[at + 2])) {
@@ -60,7 +60,7 @@ template <class Predicate>
 
 namespace launch {
 
-/// `text` with `<NUM>` in place of each number, so that two errors can be compared.
+/// Returns `text` with `<NUM>` in place of each number, to compare two errors.
 [[nodiscard]] inline std::string without_numbers(std::string_view text) {
     std::string result;
     for (std::size_t at = 0; at < text.size();) {
@@ -74,7 +74,7 @@ namespace launch {
     return result;
 }
 
-/// "0-3, 7": ranks in ascending order, three or more neighbours as a range.
+/// "0-3, 7": ranks in ascending order, three or more consecutive ranks as a range.
 [[nodiscard]] inline std::string list_of_ranks(const std::vector<int>& ranks) {
     std::string result;
     for (std::size_t begin = 0; begin < ranks.size();) {
@@ -99,9 +99,9 @@ namespace launch {
     return (ranks.size() == 1 ? "rank " : "ranks ") + list_of_ranks(ranks);
 }
 
-/// A line for each group of equal errors, each after a line break: its ranks, and the error of the
-/// first of them. `texts`: rank -> error, of `size` ranks. An error that says of which rank it is
-/// counts as that one's.
+/// Returns a line for each group of equal errors, each after a newline: its ranks, and the error of
+/// the first. `texts`: rank -> error, of `size` ranks. An error that names its rank counts as that
+/// rank's.
 ///
 /// @code
 ///   ranks 0-2 of 4: file 17.bin is missing
@@ -113,7 +113,7 @@ namespace launch {
         std::string_view text;
         std::vector<int> ranks;
     };
-    // What all ranks throw because one of them met it, is that one's, once.
+    // An error that all ranks throw because one of them hit it is counted once, for that rank.
     std::set<std::pair<int, std::string_view>> errors;
     for (const auto& [rank, text] : texts) {
         const auto told = detail::error_of_rank(text, size);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file
-/// Reading and writing JSON so that every number comes back with the bits it had. Boost.JSON's own
-/// parser rounds one double in ten to a neighbour (measured with 1.81), which no resumed run may
+/// Parses and serializes JSON so that every number keeps its bits. Boost.JSON's own parser rounds
+/// one double in ten to a neighbor (measured with 1.81), which would break bit-identical resuming.
+/// Cost tier 1: Boost.JSON.
 /// see. Cost tier 1: Boost.JSON.
 #pragma once
 
@@ -17,20 +17,20 @@
 
 namespace rtrain::json {
 
-/// Parses one JSON text. Throws std::invalid_argument saying where it is malformed.
+/// Parses one JSON text. Throws std::invalid_argument with the position if it is malformed.
 [[nodiscard]] boost::json::value parse(std::string_view text);
 
-/// The same of an object. Throws std::invalid_argument for any other value, too.
+/// Parses an object. Also throws std::invalid_argument for any other value.
 [[nodiscard]] boost::json::object parse_object(std::string_view text);
 
-/// `value` with what JSON has no number for replaced: NaN by null, infinities by "inf" and "-inf".
+/// Replaces the numbers in `value` that JSON cannot represent: NaN by null, infinities by "inf" and
+/// "-inf".
 [[nodiscard]] boost::json::value finite(boost::json::value value);
 
-/// One line of JSON. A byte that belongs to no character of UTF-8 becomes '?', because no reader
-/// takes it.
+/// Returns one line of JSON. Each invalid UTF-8 byte becomes '?', because readers reject it.
 [[nodiscard]] std::string serialize(const boost::json::value& value);
 
-/// The number of a value, with what finite() has put in the place of one; none for anything else.
+/// Returns a value as a number, including finite()'s replacements; nullopt for anything else.
 [[nodiscard]] std::optional<double> number(const boost::json::value& value) noexcept;
 
 } // namespace rtrain::json

@@ -23,7 +23,7 @@ namespace rtrain::json {
 
 namespace internal {
 
-/// Builds a value as Boost.JSON's parser does, but converts doubles with std::from_chars.
+/// Builds a value like Boost.JSON's parser, but converts doubles with std::from_chars.
 class ExactHandler {
 public:
     static constexpr std::size_t max_object_size = std::size_t{1} << 24;
@@ -113,7 +113,7 @@ RTRAIN_DOOR boost::json::value parse(std::string_view text) {
 RTRAIN_DOOR boost::json::object parse_object(std::string_view text) {
     boost::json::value value = parse(text);
     if (!value.is_object()) {
-        throw std::invalid_argument("it is not a JSON object");
+        throw std::invalid_argument("not a JSON object");
     }
     return std::move(value.get_object());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A line of a log as a JSON object: when, by which rank, how urgent, what. Cost tier 0: std only.
+/// A log line as a JSON object: time, rank, level, message. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/utf8.hpp>
@@ -16,8 +16,8 @@
 
 namespace rtrain::console {
 
-/// How much something rtrain says matters: `info` is as planned, a `warning` is not, or has no
-/// effect, and behind an `error` something ends.
+/// Log levels: `info` is expected, a `warning` is a problem or an option without effect, an `error`
+/// ends a rank or the run.
 enum class Level : unsigned char { info, warning, error };
 
 inline constexpr std::array level_names{"info", "warning", "error"};
@@ -25,7 +25,7 @@ inline constexpr std::array level_names{"info", "warning", "error"};
     return level_names[static_cast<std::size_t>(level)];
 }
 
-/// Now, in UTC, such as 2026-11-23T09:31:24.120Z.
+/// Returns the current UTC time, for example 2026-11-23T09:31:24.120Z.
 [[nodiscard]] inline std::string time_of_record() {
     using namespace std::chrono;
     const auto since_1970 =
@@ -40,7 +40,7 @@ inline constexpr std::array level_names{"info", "warning", "error"};
     return std::string(date.data(), length) + rest.data();
 }
 
-/// A text of JSON, with its quotes. A byte that belongs to no character of UTF-8 becomes '?'.
+/// Returns a quoted JSON string. Each invalid UTF-8 byte becomes '?'.
 [[nodiscard]] inline std::string json_text(std::string_view text) {
     std::string json = "\"";
     while (!text.empty()) {
@@ -64,7 +64,7 @@ inline constexpr std::array level_names{"info", "warning", "error"};
 
 inline constexpr std::string_view begin_of_record = "{\"time\":\"";
 
-/// `rank`: -1 for a process that is none. `more`: further members, each with a comma in front.
+/// `rank`: -1 for a process that is not a rank. `more`: further members, each preceded by a comma.
 [[nodiscard]] inline std::string record(int rank, Level level, std::string_view message,
                                         std::string_view more = {}) {
     std::string line(begin_of_record);

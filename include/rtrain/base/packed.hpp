@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Values as the bytes that ranks of one job exchange: numbers as they lie in memory, texts and
-/// vectors behind their lengths. Cost tier 0: std only.
+/// Serializes values exchanged by ranks of one job: numbers in native byte order, strings and
+/// vectors after their lengths. Cost tier 0: std only.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ public:
         put(values.size());
         put_all(values);
     }
-    /// Without a length: who takes them knows it.
+    /// Writes no length; the reader knows it.
     template <class T>
     requires std::is_arithmetic_v<T>
     void put_all(const std::vector<T>& values) { append(values.data(), values.size() * sizeof(T)); }
@@ -42,7 +42,7 @@ private:
     std::string bytes_;
 };
 
-/// Takes what a Packer has put, in the same order.
+/// Reads the values written by a Packer, in the same order.
 class Unpacker {
 public:
     explicit Unpacker(std::string_view bytes) : bytes_(bytes) {}
@@ -66,7 +66,7 @@ public:
         take_all(values);
         return values;
     }
-    /// As many as there are places.
+    /// Fills `values`, whose size is the expected count.
     template <class T>
     void take_all(std::vector<T>& values) {
         copy(values.data(), values.size() * sizeof(T));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Reading what was written elsewhere: what goes wrong in it is told as damage of that file.
-/// Cost tier 0: std only.
+/// Parses external files: reports parse errors as damage of the file. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -11,8 +10,8 @@
 
 namespace rtrain::detail {
 
-/// What `parse()` returns. What it throws is thrown as `damaged(why)`, but for what says nothing
-/// about the file: too little memory, and a storage that fails for now.
+/// Returns the result of `parse()`. Rethrows its exceptions as `damaged(why)`, except for those
+/// that are not about the file: out of memory, and transient storage failures.
 template <class Parse, class Damaged>
 [[nodiscard]] auto parsed(const Parse& parse, const Damaged& damaged) {
     try {

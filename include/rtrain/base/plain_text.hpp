@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Text that may become a name: UTF-8 that shows as what it is. Cost tier 0: std only.
+/// UTF-8 text that is safe to use as a name. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/utf8.hpp>
@@ -11,8 +11,8 @@
 
 namespace rtrain::checkpoint {
 
-/// True when `text` is well-formed UTF-8 (no overlong forms, no surrogates) without control
-/// characters, line separators, or marks that change the direction of writing.
+/// True if `text` is well-formed UTF-8 (no overlong forms, no surrogates) without control
+/// characters, line separators, or bidirectional formatting marks.
 [[nodiscard]] inline bool is_plain_text(std::string_view text) noexcept {
     while (!text.empty()) {
         const std::size_t length = detail::utf8_length(text);

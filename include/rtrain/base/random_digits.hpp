@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Random digits for names: process ids and clocks do not tell containers apart. Cost tier 0: std
-/// only.
+/// Random digits for names: process ids and clocks are not unique across containers. Cost tier 0:
+/// std only.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace rtrain::detail {
 
-/// Eight hexadecimal digits from the system's random numbers.
+/// Returns eight random hexadecimal digits from the system.
 [[nodiscard]] inline std::string random_digits() {
     std::random_device random;
     std::array<char, 9> text{};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file
-/// "rank 1 of 4: ", in front of an error: which rank has met it. All ranks throw what one of them
-/// met, so a text may say so already; it is said once.
+/// The prefix "rank 1 of 4: " of an error names the rank that hit it. All ranks throw that rank's
+/// error, so the text may have the prefix already; it is added only once.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -15,13 +14,13 @@
 
 namespace rtrain::detail {
 
-/// An error, and the rank that has met it.
+/// An error, and the rank that hit it.
 struct ErrorOfRank {
     int rank = 0;
     std::string_view text; ///< without the prefix
 };
 
-/// What a text that begins with the prefix of one of `size` ranks says; empty for any other text.
+/// Splits a text that begins with the prefix of one of `size` ranks; nullopt for other texts.
 [[nodiscard]] inline std::optional<ErrorOfRank> error_of_rank(std::string_view text, int size) {
     constexpr std::string_view begin = "rank ";
     if (!text.starts_with(begin)) {
@@ -42,7 +41,7 @@ struct ErrorOfRank {
     return error;
 }
 
-/// `text` behind the prefix of the rank that has met it: `rank`, unless the text names another.
+/// Returns `text` with the prefix of `rank`, unless it already has a rank's prefix.
 [[nodiscard]] inline std::string with_rank(int rank, int size, const std::string& text) {
     return error_of_rank(text, size) ? text : concat("rank ", rank, " of ", size, ": ", text);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Streams of the standard library that do not hide what goes wrong, and have C's locale.
+/// Standard library streams that throw on errors and use the C locale.
 #pragma once
 
 #include <ios> // has std::locale, too: <locale> is large
@@ -8,8 +8,9 @@
 
 namespace rtrain::detail {
 
-/// Has `stream` throw what reading or writing throws, such as std::bad_alloc. By default it would
-/// look as if its text ended there. The program's global locale may group digits.
+/// Makes `stream` throw what reading or writing throws, such as std::bad_alloc; by default its text
+/// would seem to end there. Uses the C locale, because the program's global locale may group
+/// digits.
 template <class Stream>
 [[nodiscard]] Stream strict(Stream stream) {
     stream.imbue(std::locale::classic());

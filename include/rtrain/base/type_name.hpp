@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Names of types and symbols as people write them. Cost tier 0: std only.
+/// Readable names of types and symbols. Cost tier 0: std only.
 #pragma once
 
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 namespace rtrain::detail {
 
-/// As it is, if it is no mangled name.
+/// Returns `symbol` unchanged if it is not a mangled name.
 [[nodiscard]] inline std::string demangled(const char* symbol) {
     int status = -1;
     const std::unique_ptr<char, void (*)(void*)> name(
@@ -26,9 +26,9 @@ template <class T>
     return demangled(typeid(T).name());
 }
 
-/// The same of a training function, to be compared with that of another program: a lambda is named
-/// by its place, whatever the templates around it stand for. Empty for a function, a pointer to one
-/// and a std::function, whose types name only what they take.
+/// Returns the name of a training function's type, comparable between programs: a lambda is named
+/// by its location, without enclosing template arguments. Empty for functions, function pointers
+/// and std::function, whose types only name their parameters.
 template <class F>
 [[nodiscard]] std::string function_type_name() {
     const std::string whole = type_name<F>();

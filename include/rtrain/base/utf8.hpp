@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Well-formed UTF-8, for text from anywhere. Cost tier 0: std only.
+/// Well-formed UTF-8, for untrusted text. Cost tier 0: std only.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace rtrain::detail {
 
-/// Bytes of the character that `text` begins with; 0 when it begins with none. Overlong forms and
-/// surrogates are none.
+/// Returns the length in bytes of the character that `text` begins with; 0 if it is not valid
+/// UTF-8, including overlong forms and surrogates.
 [[nodiscard]] inline std::size_t utf8_length(std::string_view text) noexcept {
     const auto byte = [&](std::size_t i) {
         return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Text from files and foreign exceptions, for a terminal. Cost tier 0: std only.
+/// Escapes untrusted text, such as that of files and foreign exceptions, for a terminal. Cost tier
+/// 0: std only.
 #pragma once
 
 #include <rtrain/base/utf8.hpp>
@@ -13,7 +14,7 @@
 
 namespace rtrain::detail {
 
-/// The code point of a well-formed character.
+/// Returns the code point of a well-formed character.
 [[nodiscard]] constexpr char32_t code_point(std::string_view character) noexcept {
     constexpr std::array<unsigned, 5> bits_of_first{0, 0x7f, 0x1f, 0x0f, 0x07};
     char32_t code = static_cast<unsigned char>(character[0]) & bits_of_first[character.size()];
@@ -23,15 +24,15 @@ namespace rtrain::detail {
     return code;
 }
 
-/// True for what moves the cursor, or changes the order of the characters beside it.
+/// True for characters that move the cursor, or change the order of adjacent characters.
 [[nodiscard]] constexpr bool is_control(char32_t code) noexcept {
     return code < 0x20 || (0x7f <= code && code <= 0x9f) || code == 0x61c ||
            (0x200e <= code && code <= 0x200f) || (0x2028 <= code && code <= 0x202e) ||
            (0x2060 <= code && code <= 0x206f) || code == 0xfeff;
 }
 
-/// `text` with control characters as "\x1b" or "\u202e", and each byte that is not UTF-8 as "\x9b".
-/// Ends of lines and tabs stay.
+/// Returns `text` with control characters escaped as "\x1b" or "\u202e", and each byte that is not
+/// UTF-8 as "\x9b". Keeps newlines and tabs.
 [[nodiscard]] inline std::string visible(std::string_view text) {
     std::string result;
     result.reserve(text.size());

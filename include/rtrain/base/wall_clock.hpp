@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The time of day, as files for others note it. Cost tier 0: std only.
+/// The time of day, as recorded in files. Cost tier 0: std only.
 #pragma once
 
 #include <chrono>

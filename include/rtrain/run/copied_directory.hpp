@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// CopiedDirectory: a reported directory that goes when its checkpoint is committed.
+/// CopiedDirectory: a reported directory that is deleted once its checkpoint is committed.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -14,10 +14,10 @@ namespace rtrain {
 
 class CopiedDirectory {
 public:
-    /// Empty: nothing is to be deleted.
+    /// Empty: nothing to delete.
     void set(std::optional<std::filesystem::path> directory) { directory_ = std::move(directory); }
 
-    /// Training does not stop for files that cannot be deleted.
+    /// Only warns about files that it cannot delete; training continues.
     void remove() noexcept {
         if (const auto directory = std::exchange(directory_, std::nullopt)) {
             std::error_code error;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Ranks report directories, and one checkpoint gets the files of all: how, and who copies which.
+/// Merges the directories that ranks report into one checkpoint: options, names, and which rank
+/// copies which files.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
@@ -31,16 +32,16 @@
 
 namespace rtrain::detail {
 
-/// What is to be done with the directories of one report.
+/// Options of one report that concern directories.
 struct DirectoryHandling {
-    bool in_place = false; ///< they are, or the user's function puts them, where they belong
+    bool in_place = false; ///< already stored, or the user's function stores them
     bool in_background = false;
     bool delete_source = false;
 
     friend bool operator==(const DirectoryHandling&, const DirectoryHandling&) = default;
 };
 
-/// *Collective.* Throws CheckpointError [RT-K5] when ranks that give a directory disagree.
+/// *Collective.* Throws CheckpointError [RT-K5] if ranks that report a directory disagree.
 [[nodiscard]] inline DirectoryHandling
 agree_on_handling(HookRanks& backend, const Checkpoint* directory, const ReportOptions& options) {
     const auto mode = options.checkpoint_upload_mode;
@@ -58,18 +59,18 @@ agree_on_handling(HookRanks& backend, const Checkpoint* directory, const ReportO
     for (int rank = 0; rank < backend.size(); ++rank) {
         const auto theirs = given[rank].item<std::int64_t>();
         if (theirs != 0 && agreed != 0 && theirs != agreed) {
-            throw CheckpointError("RT-K5", concat("rank ", rank,
-                                                  " reported a directory with other "
-                                                  "options than lower ranks; all "
-                                                  "must give the same"));
+            throw CheckpointError(
+                "RT-K5", concat("rank ", rank,
+                                " reported a directory with different options than lower ranks; "
+                                "report it with the same options on all ranks"));
         }
         agreed = theirs != 0 ? theirs : agreed;
     }
     return {(agreed & 2) != 0, (agreed & 4) != 0, (agreed & 8) != 0};
 }
 
-/// The metadata of the ranks' directories, and what rank 0's report adds; of equal keys, a lower
-/// rank's and the report's win. *Collective.*
+/// Merges the metadata of the ranks' directories and of rank 0's report. For equal keys, lower
+/// ranks win, and the report wins over all. *Collective.*
 [[nodiscard]] inline Config gather_metadata(HookRanks& backend, const Checkpoint* directory,
                                             const Config& reported) {
     std::string mine;
@@ -86,21 +87,23 @@ agree_on_handling(HookRanks& backend, const Checkpoint* directory, const ReportO
     return all;
 }
 
-/// The one name that ranks give; some may give none. *Collective.* Throws CheckpointError [RT-K5].
+/// Returns the name that ranks give; some may give none. *Collective.* Throws CheckpointError
+/// [RT-K5] if names differ.
 [[nodiscard]] inline std::string agree_on_name(HookRanks& backend, const std::string& mine) {
     std::string agreed;
     for (const std::string& name : all_gather(backend, mine)) {
         if (!name.empty() && !agreed.empty() && name != agreed) {
-            throw CheckpointError("RT-K5", concat("ranks reported different directories, ", agreed,
-                                                  " and ", name, ", as one checkpoint"));
+            throw CheckpointError(
+                "RT-K5", concat("ranks reported different directories for one checkpoint, ", agreed,
+                                " and ", name, "; report one"));
         }
         agreed = name.empty() ? agreed : name;
     }
     return agreed;
 }
 
-/// Where the directory that this rank reports is on this machine, if it gives one. *Collective.*
-/// Throws CheckpointError [RT-K16] when it is to be deleted and holds the run's directory.
+/// Returns the local path of the directory that this rank reports, if any. *Collective.* Throws
+/// CheckpointError [RT-K16] if it is to be deleted and contains the run's directory.
 [[nodiscard]] inline std::optional<std::filesystem::path> source_of(HookRanks& backend,
                                                                     const Checkpoint* directory,
                                                                     const RunDirectory& run,
@@ -117,9 +120,9 @@ agree_on_handling(HookRanks& backend, const Checkpoint* directory, const ReportO
     return source;
 }
 
-/// Has the user's function, if there is one, bring this rank's directory to where the checkpoint
-/// `name` belongs. Returns the name that the directories of all ranks then have. *Collective.*
-/// Throws CheckpointError: RT-K15 it is not in the run's directory, RT-K5.
+/// Calls the user's function, if any, to move this rank's directory to where the checkpoint `name`
+/// belongs. Returns the resulting name of all ranks' directories. *Collective.* Throws
+/// CheckpointError: RT-K15 not in the run's directory, RT-K5.
 [[nodiscard]] inline std::string bring_in_place(HookRanks& backend, const std::string& name,
                                                 const Checkpoint* directory,
                                                 const RunDirectory& run,
@@ -136,9 +139,9 @@ agree_on_handling(HookRanks& backend, const Checkpoint* directory, const ReportO
     return agree_on_name(backend, mine);
 }
 
-/// The names of the files that this rank is to copy from its directory, if it has one: those that
-/// no lower rank has. *Collective.* Throws CheckpointError: RT-K5 two ranks have different files of
-/// the same name, RT-K14 no checkpoint can hold a file or link.
+/// Returns the names of the files that this rank copies from its directory, if any: those that no
+/// lower rank has. *Collective.* Throws CheckpointError: RT-K5 two ranks have different files of
+/// the same name, RT-K14 a checkpoint cannot store a file or link.
 [[nodiscard]] inline std::vector<std::string>
 files_to_copy(HookRanks& backend, const std::optional<std::filesystem::path>& directory) {
     std::vector<std::string> mine;
@@ -147,8 +150,9 @@ files_to_copy(HookRanks& backend, const std::optional<std::filesystem::path>& di
         for (const std::string& name : mine) {
             if (!checkpoint::is_safe_name(name)) {
                 throw CheckpointError(
-                    "RT-K14", concat("the file \"", name, "\" in ", directory->string(),
-                                     " has a name that cannot be kept on every file system"));
+                    "RT-K14",
+                    concat("the file \"", name, "\" in ", directory->string(),
+                           " has a name that is not valid on every file system; rename it"));
             }
         }
     });

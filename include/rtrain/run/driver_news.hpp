@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// DriverNews: a driver hears how far the run has come, which tells it whether a failure is one
-/// more at the same place.
+/// DriverNews: reports the run's progress to the driver, which uses it to recognize repeated
+/// failures at the same place.
 #pragma once
 
 #include <rtrain/journal/observer.hpp>

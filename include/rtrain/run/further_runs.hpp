@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// FurtherRuns: runs that follow one another in the same ranks: what comes behind the first, and
-/// when. A search's trials do so (tune/search_link.hpp).
+/// FurtherRuns: runs that the same ranks execute one after another, such as a search's trials
+/// (tune/search_link.hpp).
 ///
-/// Ranks that have ended a run well come to wait(), and begin the next with what it brings. Any
-/// failure that is not forgiven ends them, as it does without further runs.
+/// After a successful run, ranks call wait() and begin the run that it returns. A fatal failure
+/// ends the ranks, as it does without further runs.
 #pragma once
 
 #include <rtrain/run/options.hpp>
@@ -21,14 +21,14 @@ public:
     FurtherRuns& operator=(const FurtherRuns&) = delete;
     virtual ~FurtherRuns() = default;
 
-    /// On rank 0: the run has ended well.
+    /// Rank 0: called after a successful run.
     virtual void ended() = 0;
-    /// On rank 0: waits for a run to follow; returns what it is, or "" when a while has passed
-    /// without one. None: no run follows.
+    /// Rank 0: waits for the next run and returns its name, or "" on timeout. nullopt: no run
+    /// follows.
     [[nodiscard]] virtual std::optional<std::string> wait() = 0;
-    /// On all ranks, and on their driver: the options of this run, with its name.
+    /// All ranks and their driver: returns the options of the named run.
     [[nodiscard]] virtual TrainerOptions options(const std::string& run) = 0;
-    /// On rank 0: all ranks are about to begin it.
+    /// Rank 0: called just before all ranks begin the run.
     virtual void begun() = 0;
 };
 

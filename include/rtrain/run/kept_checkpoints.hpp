@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The checkpoints that rank 0 keeps, as all ranks see them.
+/// Lists the checkpoints that rank 0 keeps, on all ranks.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
@@ -16,7 +16,7 @@
 
 namespace rtrain::detail {
 
-/// Oldest first. `before` is called first, on rank 0. *Collective.*
+/// Oldest first. Calls `before` first, on rank 0. *Collective.*
 template <class Before>
 [[nodiscard]] std::vector<ReportedCheckpoint>
 kept_checkpoints(HookRanks& backend, const checkpoint::Store& store, Before&& before) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The fields of every option struct, listed once: for writing options down, reading them back and
-/// filling in what is unset (option_json.hpp, restore.hpp). A field that is missing here does not
-/// compile.
+/// The fields of every option struct, listed once: to serialize options, parse them and fill in
+/// what is unset (option_json.hpp, restore.hpp). Omitting a field here does not compile.
 #pragma once
 
 #include <rtrain/checkpoint/validation.hpp>
@@ -16,7 +15,7 @@
 
 namespace rtrain::detail {
 
-/// One field, and its name in JSON.
+/// A field and its name in JSON.
 template <class Options, class T>
 struct Field {
     using Value = T;
@@ -35,7 +34,7 @@ concept TakesOneMore = requires {
     Options{std::declval<Values>()..., {}};
 };
 
-/// Whether an aggregate's fields have these types, in this order, and there are no more.
+/// True if an aggregate has exactly fields of these types, in this order.
 template <class Options, class... Values>
 inline constexpr bool has_exactly =
     TakesInitialisers<Options, Values...> && !TakesOneMore<Options, Values...>;
@@ -47,7 +46,7 @@ template <class Options, class... Values>
     return std::tuple(fields...);
 }
 
-/// The fields of an option struct; of any other type, null.
+/// The fields of an option struct; null for any other type.
 template <class Options>
 inline constexpr auto fields_of = nullptr;
 

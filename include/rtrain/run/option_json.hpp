@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Options as JSON, and back. Whatever option_fields.hpp lists is written, but for functions, data
-/// sets, file systems and trackers, of which nothing can be written down.
+/// Options to and from JSON. Writes all fields listed in option_fields.hpp except functions, data
+/// sets, file systems and trackers, which cannot be serialized.
 #pragma once
 
 #include <rtrain/checkpoint/checkpoint.hpp>
@@ -43,22 +43,22 @@ inline constexpr bool can_be_written<stop::Conditions> = false;
 template <>
 inline constexpr bool can_be_written<std::vector<track::AnyTracker>> = false;
 template <>
-inline constexpr bool can_be_written<Resume> = false; // of one start of a run
+inline constexpr bool can_be_written<Resume> = false; // applies to one start of a run
 
 template <class T>
 inline constexpr bool is_optional = false;
 template <class T>
 inline constexpr bool is_optional<std::optional<T>> = true;
 
-/// The path or URI, so that it is found from any working directory. Throws StorageError [RT-S8]
-/// rather than give away a key.
+/// Returns the path or URI, which does not depend on the working directory. Throws StorageError
+/// [RT-S8] if it would expose a key.
 [[nodiscard]] inline std::string place_of(const Checkpoint& checkpoint) {
     const storage::Location at = checkpoint.location();
     return at.filesystem.is_local() ? std::filesystem::absolute(at.path).string()
                                     : checkpoint.uri();
 }
 
-/// The JSON value of an option, or the object of an option struct.
+/// Returns the JSON value of an option, or the object of an option struct.
 template <class T>
 [[nodiscard]] boost::json::value json_of(const T& value) {
     if constexpr (has_fields<T>) {
@@ -88,14 +88,14 @@ template <class T>
     }
 }
 
-/// A number; json::serialize() has words for infinities.
+/// Parses a number; json::serialize() writes infinities as strings.
 [[nodiscard]] inline double number_in(const boost::json::value& json) {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     return json == "inf" ? infinity : json == "-inf" ? -infinity : json.to_number<double>();
 }
 
-/// Sets an option to what json_of() has written; fields that are not there stay as they are. Throws
-/// std::exception where it is something else.
+/// Sets an option to what json_of() wrote; missing fields keep their values. Throws std::exception
+/// if the JSON does not match.
 template <class T>
 void read_json(const boost::json::value& json, T& value) {
     if constexpr (has_fields<T>) {

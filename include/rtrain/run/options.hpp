@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a Trainer is made from, and the checks that need no ranks.
+/// TrainerOptions, and the checks that need no ranks.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -22,22 +22,22 @@
 
 namespace rtrain {
 
-/// What a trainer is told, with designated initialisers.
+/// Options of a Trainer, for designated initializers.
 struct TrainerOptions {
-    /// Handed to the training function, and kept in params.json and in every report.
+    /// Passed to the training function, and stored in params.json and in every report.
     Config config{};
-    ScalingConfig scaling{}; ///< how many ranks, and on what
-    RunConfig run{};         ///< where the run lives, and how
+    ScalingConfig scaling{}; ///< the number of ranks and their resources
+    RunConfig run{};         ///< name, storage and behavior of the run
     /// Read with `worker.dataset_shard(name)`.
     data::Datasets datasets{};
-    /// Checkpoint that a new run starts from. A run that has checkpoints of its own goes on from
-    /// them.
+    /// Checkpoint that a new run starts from. A run that has its own checkpoints resumes from
+    /// those.
     std::optional<Checkpoint> resume_from{};
-    /// Goes into the metadata of every checkpoint; what a report gives under the same key wins.
+    /// Added to the metadata of every checkpoint; a report's value for the same key wins.
     Config metadata{};
-    /// How checkpoints are validated whose report asks for it.
+    /// Validation of the checkpoints whose reports request it.
     ValidationConfig validation{};
-    /// Names of the data sets that ranks split between them, as their policy does it; each rank
+    /// Names of the data sets that are split between ranks, according to their policy; each rank
     /// reads the others whole. Unset: all are split.
     std::optional<std::vector<std::string>> datasets_to_split{};
 };
@@ -118,9 +118,9 @@ inline void check_fast_dev_run(int batches) {
 inline void check_profile(const ProfileConfig& profile) {
     const auto [first, last] = profile.steps;
     if (first < 0 || last < first) {
-        throw ConfigError("RT-C38", concat("profile.steps is {", first, ", ", last,
-                                           "}; expected the first step, from 0, and the one behind "
-                                           "the last"));
+        throw ConfigError("RT-C38",
+                          concat("profile.steps is {", first, ", ", last,
+                                 "}; expected the first step, from 0, and the one after the last"));
     }
 }
 
@@ -152,35 +152,36 @@ inline void check_trackers(const std::vector<track::AnyTracker>& trackers) {
         if (path.is_absolute() || *path.begin() == ".." || *path.begin() == "." ||
             output.starts_with("checkpoint_") || output.starts_with(".rtrain-") ||
             output.starts_with(".lock") || output.starts_with(".validate_storage_marker")) {
-            throw ConfigError("RT-C30", concat("a tracker writes to \"", output,
-                                               "\"; expected a path below the run's directory, "
-                                               "not beginning with checkpoint_ or as rtrain's own "
-                                               "files do"));
+            throw ConfigError("RT-C30",
+                              concat("a tracker writes to \"", output,
+                                     "\"; use a path inside the run's directory that does not "
+                                     "begin with checkpoint_ or like one of rtrain's own files"));
         }
         if (std::ranges::find(own, track::first_part(path)) != own.end()) {
-            throw ConfigError("RT-C30", concat("a tracker writes to \"", output,
-                                               "\", where rtrain writes itself; give it another "
-                                               "name"));
+            throw ConfigError("RT-C30",
+                              concat("a tracker writes to \"", output,
+                                     "\", which rtrain itself writes; give it a different name"));
         }
         for (const std::string& other : outputs) {
             if (path == other) {
-                throw ConfigError("RT-C30", concat("a tracker writes to \"", output,
-                                                   "\", which something else writes, too; give it "
-                                                   "another name"));
+                throw ConfigError(
+                    "RT-C30",
+                    concat("a tracker writes to \"", output,
+                           "\", which another tracker also writes; give it a different name"));
             }
         }
         outputs.push_back(path.string());
     }
 }
 
-/// Throws ConfigError [RT-C4]. An empty name is one that rtrain chooses.
+/// Throws ConfigError [RT-C4]. If the name is empty, rtrain chooses one.
 inline void check_run_name(const std::string& name) {
     if (!is_run_name(name)) {
         throw ConfigError("RT-C4", concat("the run's name is \"", name, "\"; ", expected_run_name));
     }
 }
 
-/// Throws ConfigError for options that cannot work on any machine.
+/// Throws ConfigError for options that are invalid on any machine.
 inline void check_options(const TrainerOptions& options) {
     const NumWorkers& workers = options.scaling.num_workers;
     if (workers.min() < 1 || workers.min() > workers.max()) {
@@ -198,9 +199,9 @@ inline void check_options(const TrainerOptions& options) {
     check_checkpoint_config(options.run.checkpoint);
     const std::string storage_path = options.run.storage_path.string();
     if (options.run.storage_filesystem && storage_path.find("://") != std::string::npos) {
-        throw ConfigError("RT-C13", concat("storage_path is ", storage_path,
-                                           "; with a storage_filesystem, give a path in it, "
-                                           "without a scheme"));
+        throw ConfigError(
+            "RT-C13", concat("storage_path is ", storage_path,
+                             "; with a storage_filesystem, pass a path in it, without a scheme"));
     }
     check_failure_config(options.run.failure);
     check_trackers(options.run.trackers);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What ranks tell each other when they report: 80 bytes each, and for callbacks their metrics.
+/// What ranks exchange in a report: 80 bytes each, and their metrics if there are callbacks.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
@@ -27,29 +27,29 @@ enum class ReportKind : std::uint8_t { metrics, state, directory };
 
 struct ReportNote {
     ReportKind kind = ReportKind::metrics;
-    bool failed = false;    ///< what this rank saves in the background
-    bool preempted = false; ///< it was told to make room
-    bool due = false;       ///< a state is to be saved; rank 0's counts
-    bool stops = false;     ///< the run, behind this report; rank 0's counts
-    bool refused = false;   ///< rank 0 has found something wrong with the metrics
-    bool traced = false;    ///< it has a trace to show
-    StepTimes times{};      ///< since the report before
+    bool failed = false;    ///< this rank's background save failed
+    bool preempted = false; ///< this rank got a preemption notice
+    bool due = false;       ///< save a state; rank 0 decides
+    bool stops = false;     ///< the run stops after this report; rank 0 decides
+    bool refused = false;   ///< rank 0 rejected the metrics
+    bool traced = false;    ///< this rank has a trace to write
+    StepTimes times{};      ///< since the previous report
 };
 
-/// What all ranks then know.
+/// The result of the exchange, the same on all ranks.
 struct ReportAgreement {
-    bool directory = false;         ///< some rank reports one
-    bool failed = false;            ///< on some rank
-    bool preempted = false;         ///< some rank
-    bool due = false;               ///< says rank 0
-    bool stops = false;             ///< says rank 0
+    bool directory = false;         ///< at least one rank reports one
+    bool failed = false;            ///< on at least one rank
+    bool preempted = false;         ///< at least one rank
+    bool due = false;               ///< from rank 0
+    bool stops = false;             ///< from rank 0
     bool refused = false;           ///< by rank 0
-    bool traced = true;             ///< all have a trace
+    bool traced = true;             ///< all ranks have a trace
     std::vector<StepTimes> times{}; ///< by rank; on rank 0
 };
 
-/// Throws CheckpointError [RT-K5] unless ranks report alike. Metrics and directories go together:
-/// some ranks may leave the directory to others.
+/// Throws CheckpointError [RT-K5] if ranks report different kinds. Metrics and directories may be
+/// mixed: not every rank needs to report a directory.
 inline void require_alike(const std::vector<ReportNote>& notes) {
     const auto rank_of = [&](auto condition) {
         return std::find_if(notes.begin(), notes.end(), condition) - notes.begin();
@@ -66,7 +66,7 @@ inline void require_alike(const std::vector<ReportNote>& notes) {
     }
 }
 
-/// *Collective.* Throws CheckpointError [RT-K5], unless some rank has failed: that comes first.
+/// *Collective.* Throws CheckpointError [RT-K5], unless a rank failed: that error takes precedence.
 [[nodiscard]] inline ReportAgreement agree_on_report(HookRanks& backend, const ReportNote& mine) {
     static_assert(std::is_trivially_copyable_v<ReportNote>);
     at::Tensor bytes = at::empty({sizeof mine}, at::kByte);
@@ -93,7 +93,7 @@ inline void require_alike(const std::vector<ReportNote>& notes) {
     return all;
 }
 
-/// On rank 0, the metrics of all ranks as result.json would have them, if some callback takes them.
+/// Returns the metrics of all ranks on rank 0, as result.json has them, if a callback uses them.
 /// *Collective* in that case.
 [[nodiscard]] inline std::vector<Config>
 gather_reports(HookRanks& backend, const std::vector<track::AnyCallback>& callbacks,

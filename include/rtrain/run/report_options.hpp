@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a report can ask for; names and defaults follow Ray Train.
+/// Options of a report; names and defaults follow Ray Train.
 #pragma once
 
 #include <rtrain/checkpoint/checkpoint.hpp>
@@ -14,35 +14,35 @@
 
 namespace rtrain {
 
-/// How a reported directory gets into the run's storage.
+/// Ways to move a reported directory into the run's storage.
 enum class CheckpointUploadMode : unsigned char {
-    sync,     ///< report() returns when it is there
-    async,    ///< it is copied in the background; leave it alone until the next report has returned
-    no_upload ///< it is there: a directory in the run's own, of the same name on all ranks
+    sync,     ///< report() returns once it is stored
+    async,    ///< copied in the background; do not change it until the next report has returned
+    no_upload ///< already stored in the run's directory, with the same name on all ranks
 };
 
-/// Copies a reported directory into the run's directory, under the name given, and returns it
-/// there.
+/// Copies a reported directory into the run's directory under the given name, and returns the copy.
 using CheckpointUploadFn = std::function<Checkpoint(const Checkpoint&, const std::string& name)>;
 
-/// All ranks give the same, except where rank 0's is said to count.
+/// All ranks pass the same values, except where rank 0's is used.
 struct ReportOptions {
-    /// Name of the checkpoint's directory; rank 0's counts. Empty: checkpoint_<number>.
+    /// Name of the checkpoint's directory; rank 0's is used. Empty: checkpoint_<number>.
     std::string checkpoint_dir_name{};
-    /// For a directory; a state is saved as the checkpoint policy does it.
+    /// Applies to a directory; a state is saved by the checkpoint policy.
     CheckpointUploadMode checkpoint_upload_mode = CheckpointUploadMode::sync;
-    /// Whether a directory is removed when it has been copied. Unset: with async only.
+    /// Removes a directory after copying it. Unset: with async only.
     std::optional<bool> delete_local_checkpoint_after_upload{};
-    /// Copies a directory instead of rtrain; called on each rank that gives one.
+    /// Copies a directory instead of rtrain; called on each rank that reports one.
     CheckpointUploadFn checkpoint_upload_fn{};
-    /// Whether the checkpoint is validated (TrainerOptions::validation), and with what task; rank
-    /// 0's counts.
+    /// Validates the checkpoint (TrainerOptions::validation), optionally with a task; rank 0's is
+    /// used.
     std::variant<bool, ValidationTask> validation = false;
-    /// Becomes the checkpoint's metadata, together with TrainerOptions::metadata; rank 0's counts.
+    /// Added to the checkpoint's metadata, together with TrainerOptions::metadata; rank 0's is
+    /// used.
     Config metadata{};
 };
 
-/// Whether a report wants its checkpoint validated.
+/// True if a report requests validation of its checkpoint.
 [[nodiscard]] inline bool asks_for_validation(const ReportOptions& options) {
     const bool* const answer = std::get_if<bool>(&options.validation);
     return answer == nullptr || *answer;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What `worker.get_all_reported_checkpoints()` gives; names follow Ray Train.
+/// The result of `worker.get_all_reported_checkpoints()`; names follow Ray Train.
 #pragma once
 
 #include <rtrain/checkpoint/checkpoint.hpp>
@@ -11,18 +11,18 @@
 
 namespace rtrain {
 
-/// What get_all_reported_checkpoints() waits for.
+/// The condition that get_all_reported_checkpoints() waits for.
 enum class ConsistencyMode : std::uint8_t {
-    committed, ///< that each reported checkpoint is in the storage
-    validated  ///< and that every validation asked for has ended
+    committed, ///< every reported checkpoint is stored
+    validated  ///< and every requested validation has ended
 };
 
-/// A checkpoint of this run, and what is known about it.
+/// A checkpoint of this run, with its metrics and status.
 struct ReportedCheckpoint {
-    Checkpoint checkpoint; ///< where it is
-    /// The report it was made in; when it has been validated, with the metrics of that.
+    Checkpoint checkpoint;
+    /// Metrics of the report that saved it, and of its validation once that has ended.
     Config metrics;
-    /// Whether it was, or is to be, validated.
+    /// Validation status.
     CheckpointStatus status = CheckpointStatus::committed;
 };
 

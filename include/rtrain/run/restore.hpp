@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What Trainer::restore() knows about a run: trainer.json in its directory, and how a trainer is
-/// made from it again.
+/// Trainer::restore(): reads trainer.json from the run's directory and merges it with the given
+/// options.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -35,8 +35,8 @@ namespace rtrain::detail {
     return names;
 }
 
-/// What trainer.json holds: all options that can be written down, and the names of data sets.
-/// What RunConfig holds stands at the top.
+/// Returns the contents of trainer.json: all serializable options, and the names of data sets. The
+/// fields of RunConfig are at the top level.
 [[nodiscard]] inline boost::json::object trainer_json(const TrainerOptions& options) {
     boost::json::object text{{"format", "rtrain-trainer"}, {"version", 1}};
     boost::json::object fields = json_of(options).as_object();
@@ -49,11 +49,11 @@ namespace rtrain::detail {
     return text;
 }
 
-/// The options in the text of a trainer.json; what a file of an earlier version lacks has its
-/// default. Throws std::exception where it is none.
+/// Parses the options in a trainer.json; fields missing in older versions get their defaults.
+/// Throws std::exception if it is not valid.
 [[nodiscard]] inline TrainerOptions trainer_options(const boost::json::object& saved) {
     if (saved.at("format").as_string() != "rtrain-trainer" || saved.at("version") != 1) {
-        throw std::runtime_error("it has another format");
+        throw std::runtime_error("not an rtrain-trainer file of version 1");
     }
     TrainerOptions options;
     read_json(saved, options);
@@ -61,7 +61,7 @@ namespace rtrain::detail {
     return options;
 }
 
-/// trainer.json of a run. Throws StorageError [RT-S6] when the directory is none of a run.
+/// Reads a run's trainer.json. Throws StorageError [RT-S6] if the directory does not contain a run.
 [[nodiscard]] inline boost::json::object
 read_trainer(const std::filesystem::path& run_directory,
              const std::optional<storage::AnyFilesystem>& filesystem) {
@@ -80,7 +80,7 @@ read_trainer(const std::filesystem::path& run_directory,
     });
 }
 
-/// Sets what is unset in `given` to what is in `known`. A value that equals its default counts as
+/// Sets the unset fields of `given` to those of `known`. A value equal to its default counts as
 /// unset.
 template <class Options>
 void inherit(Options& given, const Options& known) {
@@ -99,8 +99,8 @@ void inherit(Options& given, const Options& known) {
     });
 }
 
-/// What of `known` loses its meaning by what is given: an order without its score, the other of two
-/// ways to say when to save.
+/// Resets the fields of `known` that `given` makes meaningless: an order without its score, the
+/// other of two ways to specify when to save.
 inline void forget_replaced(const CheckpointConfig& given, CheckpointConfig& known) {
     if (given.score_attribute) {
         known.score_order = CheckpointConfig().score_order;
@@ -113,9 +113,9 @@ inline void forget_replaced(const CheckpointConfig& given, CheckpointConfig& kno
     }
 }
 
-/// What a trainer is made from that goes on with the run in a directory: `given`, and what the run
-/// was made from where `given` has nothing. Throws StorageError [RT-S6], ConfigError [RT-C18] when
-/// the data sets have other names than those of the run.
+/// Returns the options to resume the run in a directory: `given`, with the run's own options where
+/// `given` has none. Throws StorageError [RT-S6], ConfigError [RT-C18] if the names of the data
+/// sets differ.
 [[nodiscard]] inline TrainerOptions
 restored_options(std::filesystem::path run_directory, std::optional<TrainerOptions> given,
                  const std::optional<storage::AnyFilesystem>& filesystem) {
@@ -139,7 +139,7 @@ restored_options(std::filesystem::path run_directory, std::optional<TrainerOptio
     options.run.name = run_directory.filename().string();
     options.run.storage_path = run_directory.parent_path();
     options.run.storage_filesystem = filesystem;
-    options.run.resume = Resume::always; // what differs was given on purpose
+    options.run.resume = Resume::always; // differences are intentional
     return options;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Run: one training run on storage as its ranks see it. Every member that touches files is
-/// collective and fails on all ranks or on none. What rank 0 writes down alone is in RunJournal.
+/// Run: one training run in storage, as its ranks see it. Every member that accesses files is
+/// collective and fails on all ranks or on none. RunJournal has what only rank 0 writes.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -51,14 +51,14 @@ namespace rtrain {
 
 class Run {
 public:
-    /// Collective: ranks communicate in it.
+    /// Collective: ranks communicate during the call.
     using TakeSnapshot = std::function<checkpoint::Snapshot()>;
 
-    /// Creates the run's directory or takes up the run in it, from its newest sound checkpoint.
-    /// Throws on all ranks: StorageError [RT-S1] it cannot be written, [RT-S2] ranks do not see the
-    /// same directory, [RT-S7] another process trains in it, CheckpointError [RT-K1, RT-K2] there
-    /// are checkpoints, but none is sound. `skip` are checkpoints not to go on from. Rank 0's
-    /// `observers` hear of the run.
+    /// Creates the run's directory, or resumes the run in it from its newest intact checkpoint.
+    /// Throws on all ranks: StorageError [RT-S1] cannot write to the directory, [RT-S2] ranks do
+    /// not see the same directory, [RT-S7] another process trains in it, CheckpointError [RT-K1,
+    /// RT-K2] there are checkpoints, but none is intact. `skip`: checkpoints not to resume from.
+    /// Rank 0's `observers` receive the run's events.
     Run(detail::AnyBackend& backend, checkpoint::AnyPolicy& policy, const TrainerOptions& options,
         const std::string& name, launch::FitCall call, track::Observers& observers,
         const std::vector<std::string>& skip = {})
@@ -87,32 +87,32 @@ public:
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
-    /// What the checkpoint policy does.
+    /// Properties of the checkpoint policy.
     [[nodiscard]] bool saves_state() const { return policy_.saves_state(); }
     [[nodiscard]] bool takes_rows() const { return policy_.takes_rows(); }
-    /// What this rank would write of a state. Throws what the policy throws.
+    /// Returns what this rank would write of a state. Throws what the policy throws.
     [[nodiscard]] checkpoint::Snapshot select(checkpoint::Snapshot state) const {
         return policy_.select(std::move(state), {{}, backend_.rank(), backend_.size()});
     }
 
     [[nodiscard]] const RunDirectory& directory() const noexcept { return directory_; }
-    /// The newest checkpoint: of this run, or the one it was started from.
+    /// The newest checkpoint of this run, or the one it was started from.
     [[nodiscard]] const std::optional<Checkpoint>& checkpoint() const noexcept { return newest_; }
 
-    /// Whether a checkpoint was made by this run, not by one that it was started from.
+    /// True if this run saved the checkpoint, not a run that it was started from.
     [[nodiscard]] bool is_own(const Checkpoint& checkpoint) const {
         return checkpoint.path.parent_path() == directory_.location().path;
     }
 
-    /// Rank 0's side, for rank 0.
+    /// Rank 0's side; use on rank 0 only.
     [[nodiscard]] RunJournal& journal() noexcept { return journal_; }
 
-    /// Whether RunConfig::stop has stopped the run, as of the last report; the same on all ranks.
+    /// True if RunConfig::stop has stopped the run, as of the last report; the same on all ranks.
     [[nodiscard]] bool has_stopped() const noexcept { return stopped_; }
-    /// Whether a checkpoint holds the report that has stopped it.
+    /// True if a checkpoint includes the report that stopped the run.
     [[nodiscard]] bool stop_is_saved() const noexcept { return stop_is_saved_; }
 
-    /// Behind the last report there is: whether the time of the run is up.
+    /// Call after the last report: checks whether the run's time limit has expired.
     void judge_time() { (void)agree(Kind::metrics, nullptr); }
 
     /// Records metrics.
@@ -124,10 +124,10 @@ public:
         record(metrics);
     }
 
-    /// Records metrics. When it is `due`, as the caller or the interval between checkpoints says on
-    /// rank 0, or the run stops or is to make room, saves the state that `take_snapshot` returns as
-    /// the policy does. Ranks agree before it and `check`, so both may communicate. `check` is
-    /// called in any case, with whether Snapshot::compared will be looked at.
+    /// Records metrics. Saves the state that `take_snapshot` returns, as the policy does, if it is
+    /// due on rank 0 (`due` or the checkpoint interval), or the run stops or is preempted. Ranks
+    /// agree before `take_snapshot` and `check`, so both may communicate. Always calls `check`,
+    /// with true if Snapshot::compared is used.
     void report(const Config& metrics, const ReportOptions& options, bool due,
                 const std::function<void(bool)>& check, const TakeSnapshot& take_snapshot) {
         const auto agreed = agree(Kind::state, &metrics, due || (interval_ && interval_->is_due()));
@@ -140,34 +140,34 @@ public:
         }
     }
 
-    /// Saves a state without a report, as a run does that is to make room. The checkpoint has the
-    /// metrics of the last report.
+    /// Saves a state without a report, for a preempted run. The checkpoint has the metrics of the
+    /// last report.
     void save(const TakeSnapshot& take_snapshot) {
         (void)agree(Kind::state, nullptr);
         save_state(nullptr, {}, take_snapshot);
     }
 
-    /// Whether the run is to make room, as of the last report.
+    /// True if the run is preempted, as of the last report.
     [[nodiscard]] bool preempted() const noexcept { return PreemptionNotice::current().agreed(); }
 
-    /// Records metrics, and makes a checkpoint of the directories of all ranks that gave one.
-    /// Throws CheckpointError [RT-K5] when two ranks give different files of the same name.
+    /// Records metrics, and makes a checkpoint from the directories of all ranks that passed one.
+    /// Throws CheckpointError [RT-K5] if two ranks have different files of the same name.
     void report(const Config& metrics, const Checkpoint& directory, const ReportOptions& options) {
         (void)agree(Kind::directory, &metrics);
         report_directory(metrics, &directory, options);
     }
 
-    /// Waits for a checkpoint that is being written in the background; throws what went wrong.
+    /// Waits for a checkpoint that is being written in the background; rethrows its error.
     void finish() {
-        CopiedDirectory source = std::exchange(source_, {}); // stays when this throws
+        CopiedDirectory source = std::exchange(source_, {}); // kept if this throws
         if (const auto name = saver_.finish()) {
             newest_ = store_.checkpoint(*name);
             source.remove();
         }
     }
 
-    /// The checkpoints that are kept, oldest first. Waits as `mode` says, for validations at most
-    /// `timeout_s` seconds.
+    /// Returns the kept checkpoints, oldest first. Waits as `mode` says; at most `timeout_s`
+    /// seconds for validations.
     [[nodiscard]] std::vector<ReportedCheckpoint>
     reported_checkpoints(ConsistencyMode mode, std::optional<double> timeout_s) {
         finish();
@@ -178,8 +178,8 @@ public:
         });
     }
 
-    /// Ends the run: what is under way is finished, and the storage has all there is. Collective
-    /// only when something may be under way, so that others find out a rank that ends too early.
+    /// Ends the run: finishes background work and flushes everything to storage. Collective only if
+    /// background work may be running, so that other ranks detect a rank that ends too early.
     void close() {
         finish();
         const auto end = [&] {
@@ -195,7 +195,7 @@ public:
         }
     }
 
-    /// Instead of close(), for a run that goes on another time: what waits for validation goes on.
+    /// Replaces close() for a run that is to be resumed later; pending validations continue then.
     void leave() {
         finish();
         if (backend_.rank() == 0) {
@@ -203,7 +203,7 @@ public:
         }
     }
 
-    /// The state in a checkpoint.
+    /// Reads the state in a checkpoint.
     [[nodiscard]] checkpoint::Snapshot load(const Checkpoint& from) {
         return detail::read_state(backend_, policy_, from);
     }
@@ -211,7 +211,7 @@ public:
 private:
     using Kind = detail::ReportKind;
 
-    /// Rank 0 acts alone; all succeed or fail with it. *Collective.*
+    /// Calls `action` on rank 0 only; all ranks succeed or fail with it. *Collective.*
     template <class Action>
     void on_rank_0(Action&& action) {
         detail::succeed_together(backend_, [&] {
@@ -241,8 +241,8 @@ private:
         }
     }
 
-    /// Ranks must report together and alike. `metrics`: of the report, or null when there is none.
-    /// Throws what went wrong in the background, and what is wrong with rank 0's metrics.
+    /// Ranks must report together and alike. `metrics`: of the report, or null without one.
+    /// Rethrows background errors, and errors in rank 0's metrics.
     [[nodiscard]] detail::ReportAgreement agree(Kind mine, const Config* metrics,
                                                 bool due = false) {
         RankStatus::current().advance();
@@ -275,28 +275,28 @@ private:
         return agreed;
     }
 
-    /// Before anything of a checkpoint is written, which would make the directory anew.
+    /// Call before writing any file of a checkpoint, which would recreate the directory.
     void require_directory_together() {
         on_rank_0([&] { journal_.require_current(); });
     }
 
-    /// One line of the log, without a checkpoint.
+    /// Appends one line to the log, without a checkpoint.
     void record(const Config& metrics) {
         on_rank_0([&] { journal_.record(metrics); });
         tell_all(metrics, std::nullopt);
     }
 
-    /// Callbacks get the metrics of all ranks, behind the report.
+    /// Passes the metrics of all ranks to callbacks, after the report.
     void tell_all(const Config& metrics, const std::optional<Checkpoint>& checkpoint) {
         journal_.tell_all(detail::gather_reports(backend_, options_.run.callbacks, metrics),
                           checkpoint);
     }
 
-    /// `metrics`: of the report that the state is saved in, or null.
+    /// `metrics`: of the report that saves the state, or null.
     void save_state(const Config* metrics, const ReportOptions& options,
                     const TakeSnapshot& take_snapshot) {
         const StepClock::In saving(StepPart::checkpoint);
-        const auto begin = std::chrono::steady_clock::now(); // ranks are here together
+        const auto begin = std::chrono::steady_clock::now(); // ranks arrive here together
         stop_is_saved_ = stopped_;
         require_directory_together();
         finish();
@@ -320,7 +320,7 @@ private:
         }
     }
 
-    /// Records the report, if there is one, then saves its checkpoint.
+    /// Records the report, if any, then saves its checkpoint.
     void save(const std::string& name, const Config* metrics, const ReportOptions& options,
               bool in_background, const WritePart& write_part) {
         Config line;
@@ -366,7 +366,8 @@ private:
         }
     }
 
-    /// A directory that is in the run's own already, or is brought there by the user's function.
+    /// Registers a directory that is already in the run's directory, or that the user's function
+    /// moves there.
     void register_directory(const Config& metrics, const Checkpoint* directory,
                             const ReportOptions& options) {
         std::string name;
@@ -381,16 +382,16 @@ private:
     detail::AnyBackend& backend_;
     checkpoint::AnyPolicy& policy_;
     const TrainerOptions& options_;
-    std::string attempt_; ///< another each time that the run is started
+    std::string attempt_; ///< unique for each start of the run
     RunDirectory directory_;
-    checkpoint::Store store_; ///< rank 0's knows what is committed
+    checkpoint::Store store_; ///< rank 0's lists what is committed
     RunJournal journal_;      ///< used by rank 0
     std::optional<Checkpoint> newest_;
     bool stopped_ = false;
     bool stop_is_saved_ = false;
     checkpoint::HostCopy copy_;
     std::optional<checkpoint::Interval<>> interval_; ///< rank 0's decides
-    CopiedDirectory source_;                         ///< of what is being saved
+    CopiedDirectory source_;                         ///< of the checkpoint being saved
     detail::StepTrace trace_;
     Saver saver_; ///< last: its thread uses the others
 };

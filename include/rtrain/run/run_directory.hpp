@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// RunDirectory: where a run keeps what it leaves. On a storage service files cannot grow, so the
-/// logs of such a run grow in a local directory and are copied from time to time.
+/// RunDirectory: the run's directory in storage. Files on a storage service cannot be appended to,
+/// so the logs of such a run grow in a local directory and are uploaded periodically.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -39,7 +39,7 @@ namespace rtrain {
 
 namespace detail {
 
-/// Such as 2026-11-27_09-12-33.
+/// For example 2026-11-27_09-12-33.
 [[nodiscard]] inline std::string date_now() {
     const std::time_t now = std::time(nullptr);
     char date[32] = {};
@@ -53,8 +53,8 @@ namespace detail {
     return concat("rtrain_run-", date_now(), '-', random_digits());
 }
 
-/// The directory that runs are kept in; a local one is absolute. Requests to a service are tried
-/// again when they fail in passing.
+/// Returns the parent directory of runs; a local one is absolute. Retries requests to a service
+/// that fail transiently.
 [[nodiscard]] inline storage::Location storage_root(const RunConfig& run) {
     const auto retrying = [&](const storage::AnyFilesystem& files) {
         return storage::AnyFilesystem(storage::Retrying(files, run.transfer), files.scheme());
@@ -88,7 +88,7 @@ namespace detail {
     return at;
 }
 
-/// What tells one start of a run from all others.
+/// Returns an identifier that is unique for each start of a run.
 [[nodiscard]] inline std::string new_attempt() {
     return random_digits() + random_digits();
 }
@@ -97,7 +97,7 @@ namespace detail {
 
 class RunDirectory {
 public:
-    /// `logs` are the names of what grows: files, and directories of files.
+    /// `logs`: names of the files, and directories of files, that grow.
     RunDirectory(storage::Location at, std::vector<std::string> logs)
         : at_(std::move(at)), logs_(std::move(logs)) {
         if (!is_local()) {
@@ -110,21 +110,21 @@ public:
     [[nodiscard]] std::string name() const {
         return std::filesystem::path(at_.path).filename().string();
     }
-    /// The path or URI, for people.
+    /// The path or URI, for messages.
     [[nodiscard]] std::string uri() const { return at_.filesystem.uri(at_.path); }
     [[nodiscard]] std::string path_of(const std::string& name) const {
         return at_.path + "/" + name;
     }
-    /// Files on their way to a storage service.
+    /// Directory for files to be uploaded to a storage service.
     [[nodiscard]] std::filesystem::path scratch() const {
         return is_local() ? std::filesystem::path() : scratch_->path();
     }
-    /// Where logs grow.
+    /// The local directory that logs grow in.
     [[nodiscard]] std::filesystem::path log_directory() const {
         return is_local() ? std::filesystem::path(at_.path) : scratch_->path() / "logs";
     }
 
-    /// The name of a directory that lies in this one. Throws CheckpointError [RT-K15].
+    /// Returns the name of a directory directly inside this one. Throws CheckpointError [RT-K15].
     [[nodiscard]] std::string name_of(const storage::Location& inside) const {
         const std::filesystem::path path =
             inside.filesystem.is_local() ? std::filesystem::absolute(inside.path).lexically_normal()
@@ -132,27 +132,27 @@ public:
         if (path.parent_path() != std::filesystem::path(at_.path)) {
             throw CheckpointError("RT-K15",
                                   detail::concat(inside.filesystem.uri(inside.path),
-                                                 " does not lie in the run's directory ", uri(),
-                                                 "; let rtrain copy it, or put it there"));
+                                                 " is not directly in the run's directory ", uri(),
+                                                 "; let rtrain copy it, or move it there"));
         }
         return path.filename().string();
     }
 
-    /// Throws CheckpointError [RT-K16] rather than let the run be deleted together with
-    /// `directory`.
+    /// Throws CheckpointError [RT-K16] if deleting `directory` would delete the run.
     void require_outside_of(const std::filesystem::path& directory) const {
         const auto inside = std::filesystem::path(at_.path).lexically_relative(
             std::filesystem::absolute(directory).lexically_normal());
         if (is_local() && !inside.empty() && *inside.begin() != "..") {
-            throw CheckpointError("RT-K16",
-                                  detail::concat(directory.string(), " holds the run's directory ",
-                                                 uri(), " and cannot be deleted after the upload"));
+            throw CheckpointError(
+                "RT-K16",
+                detail::concat(
+                    directory.string(), " contains the run's directory ", uri(),
+                    " and cannot be deleted after the upload; report a different directory"));
         }
     }
 
-    /// On rank 0: creates the directory, makes it this process's own, and leaves `token` in it.
-    /// Throws StorageError [RT-S1] when it cannot be written, [RT-S7] when another process trains
-    /// in it.
+    /// Rank 0: creates the directory, locks it for this process, and writes `token` to it. Throws
+    /// StorageError [RT-S1] if it cannot be written, [RT-S7] if another process trains in it.
     void take(const std::string& token) {
         if (is_local()) {
             storage::require_writable(at_.path);
@@ -164,7 +164,7 @@ public:
         } catch (const StorageError& error) {
             throw StorageError("RT-S1",
                                detail::concat("cannot write to ", uri(), ": ", error.message(),
-                                              "; set storage_path to where you may write"));
+                                              "; set storage_path to a writable directory"));
         }
         if (!is_local()) {
             storage::create_directories(log_directory());
@@ -174,14 +174,14 @@ public:
         }
     }
 
-    /// Writes a file of its own, whole. Throws StorageError [RT-S17].
+    /// Writes one of the run's own files, whole. Throws StorageError [RT-S17].
     void write(const char* name, const std::string& text) const {
         require_same();
         at_.filesystem.write(path_of(name), text);
     }
 
-    /// On the other ranks: throws StorageError [RT-S2] when this rank does not see what rank 0 has
-    /// written. A network file system is given some seconds to show it.
+    /// Other ranks: throws StorageError [RT-S2] if this rank does not see what rank 0 wrote. Waits
+    /// up to 5 s for a network file system.
     void require_shared(const std::string& token) {
         using namespace std::chrono_literals;
         const auto limit = std::chrono::steady_clock::now() + 5s;
@@ -189,10 +189,9 @@ public:
                at_.filesystem.read(path_of(marker)) != token) {
             if (std::chrono::steady_clock::now() > limit) {
                 throw StorageError(
-                    "RT-S2",
-                    detail::concat("this rank does not see what rank 0 has written to ", uri(),
-                                   "; set storage_path to a directory that all "
-                                   "nodes share, or to a storage service"));
+                    "RT-S2", detail::concat("this rank does not see what rank 0 wrote to ", uri(),
+                                            "; set storage_path to a directory shared by all "
+                                            "nodes, or to a storage service"));
             }
             std::this_thread::sleep_for(50ms);
         }
@@ -202,23 +201,23 @@ public:
         }
     }
 
-    /// Throws StorageError [RT-S17] when the directory is not that which was taken, or was emptied.
-    /// A storage service has no directories; there this asks whether the token is still there.
+    /// Throws StorageError [RT-S17] if the directory was replaced or emptied since take(). A
+    /// storage service has no directories, so there this only checks that the token still exists.
     void require_same() const {
         const bool is_same = !is_local() || held_.is_at(at_.path);
         if (!is_same || !at_.filesystem.exists(path_of(marker))) {
             throw StorageError(
                 "RT-S17", detail::concat("the run's directory ", uri(), " was ",
                                          is_same ? "emptied" : "deleted, moved or replaced",
-                                         " while the run goes on; what it held is not there any "
-                                         "more, and another start of the run would begin anew"));
+                                         " during the run; its contents are lost, and restarting "
+                                         "the run would start over"));
         }
     }
 
-    /// One more file that publish_logs() brings to a storage service.
+    /// Adds a file for publish_logs() to upload to a storage service.
     void add_log(std::string name) { logs_.push_back(std::move(name)); }
 
-    /// Brings the logs up to date on a storage service.
+    /// Uploads the current logs to a storage service.
     void publish_logs() const {
         if (is_local()) {
             return;
@@ -257,7 +256,7 @@ private:
     std::vector<std::string> logs_;
     std::optional<storage::ProcessDirectory> scratch_; ///< with a storage service
     storage::DirectoryLock lock_;                      ///< of rank 0
-    storage::HeldDirectory held_;                      ///< local
+    storage::HeldDirectory held_;                      ///< if local
 };
 
 } // namespace rtrain

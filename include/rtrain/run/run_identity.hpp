@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// RunIdentity: whether a start of a run is of the same run as the one before under its name, as
-/// trainer.json says; and what makes room for one that is not.
+/// RunIdentity: checks whether a start continues the run of the same name, according to
+/// trainer.json, and moves the old directory away to start over.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -35,19 +35,19 @@
 
 namespace rtrain::detail {
 
-/// Rows and content of a data set, which is opened for it; null where they are not known.
+/// Returns the rows and content of a data set, which it opens; null if unknown.
 [[nodiscard]] inline boost::json::value fingerprint_of(const data::Dataset& dataset) {
     try {
         if (dataset.uncounted()) {
             return nullptr;
         }
         return {{"rows", dataset.size()}, {"content", dataset.content()}};
-    } catch (const std::exception&) { // whoever reads it hears of that
+    } catch (const std::exception&) { // reading it reports the error
         return nullptr;
     }
 }
 
-/// Adds what differs, key by key: `"optimizer/lr" was 0.1 and is 0.2`.
+/// Adds the differences, key by key: `"optimizer/lr" was 0.1 and is 0.2`.
 inline void add_differences(std::vector<std::string>& found, const std::string& key,
                             const boost::json::value* was, const boost::json::value* is) {
     if (was != nullptr && is != nullptr && was->is_object() && is->is_object()) {
@@ -76,16 +76,15 @@ inline void add_differences(std::vector<std::string>& found, const std::string& 
     }
 }
 
-/// What rank 0 writes into trainer.json and finds there.
+/// Rank 0's checks and fields in trainer.json.
 class RunIdentity {
 public:
-    /// `function`: the type of the training function; "" when it is not known. What is given
-    /// outlives this object.
+    /// `function`: the type of the training function; "" if unknown. Arguments outlive this object.
     RunIdentity(const RunDirectory& directory, const TrainerOptions& options, std::string function)
         : directory_(directory), options_(options), function_(std::move(function)) {}
 
-    /// Throws ConfigError [RT-C50] when an earlier start under this name, which has left something,
-    /// was of a different run. Says if it has finished.
+    /// Throws ConfigError [RT-C50] if an earlier start under this name left reports or checkpoints
+    /// and was of a different run. Logs if that run has finished.
     void require_same() {
         const boost::json::object saved = this->saved();
         if (saved.empty() || !has_left_something()) {
@@ -105,10 +104,10 @@ public:
         }
     }
 
-    /// It goes on nevertheless, for example because it now has more epochs.
+    /// The run continues after it finished, for example because it now has more epochs.
     void has_reported() noexcept { finished_.clear(); }
 
-    /// The training function reads a data set; others are none of the run's.
+    /// The training function reads a data set; data sets never read do not count.
     void uses(const std::string& dataset, std::int64_t rows, std::uint64_t content) {
         const boost::json::object print{{"rows", rows}, {"content", content}};
         const auto* const known = fingerprints_.if_contains(dataset);
@@ -119,7 +118,7 @@ public:
         }
     }
 
-    /// Before what belongs to the run is written: the data sets that it comes from.
+    /// Call before writing anything of the run: records its data sets.
     void note_datasets() {
         if (std::exchange(is_new_, false)) {
             write();
@@ -141,7 +140,7 @@ private:
     static constexpr const char* fingerprints_field = "fingerprints";
     static constexpr const char* finished_field = "finished";
 
-    /// Empty when there is none that can be read.
+    /// Empty without a readable file.
     [[nodiscard]] boost::json::object saved() const {
         const storage::Location& at = directory_.location();
         const std::string file = directory_.path_of(track::trainer_file);
@@ -159,7 +158,7 @@ private:
         }
     }
 
-    /// A report or a checkpoint; else nothing of the earlier start is resumed.
+    /// True if there is a report or a checkpoint; otherwise there is nothing to resume.
     [[nodiscard]] bool has_left_something() const {
         std::error_code none;
         const auto reports =
@@ -196,18 +195,18 @@ private:
         }
         throw ConfigError(
             "RT-C50", concat("the run \"", directory_.name(), "\" in ", directory_.uri(),
-                             " is a different one: ", list,
+                             " is a different run: ", list,
                              "; use a different run name, or set RunConfig::resume: Resume::never "
                              "starts over and keeps the old directory, Resume::always resumes with "
-                             "what has changed"));
+                             "the changed options"));
     }
 
-    /// `was`: the fingerprint of the data set that an earlier start used.
+    /// `was`: the fingerprint of the data set in an earlier start.
     void add_dataset(std::vector<std::string>& found, const std::string& name,
                      const boost::json::value& was) const {
         const auto dataset = options_.datasets.find(name);
         if (dataset == options_.datasets.end()) {
-            found.push_back(concat("the data set \"", name, "\" is not given any more"));
+            found.push_back(concat("the data set \"", name, "\" is missing now"));
             return;
         }
         const auto is = fingerprint_of(dataset->second);
@@ -222,22 +221,23 @@ private:
                                    " rows and has ", number(is, "rows")));
         } else if (number(was, "content") != 0 && number(is, "content") != 0 &&
                    number(was, "content") != number(is, "content")) {
-            found.push_back(concat("the data set \"", name, "\" has as many rows, but others"));
+            found.push_back(concat("the data set \"", name,
+                                   "\" has the same number of rows, but different content"));
         }
     }
 
     const RunDirectory& directory_;
     const TrainerOptions& options_;
     std::string function_;
-    boost::json::object fingerprints_; ///< of the data sets that the run uses
-    bool is_new_ = false;              ///< one of them
-    std::string finished_;             ///< when an earlier start has; empty: it has not
+    boost::json::object fingerprints_; ///< data sets that the run uses
+    bool is_new_ = false;              ///< a data set was added
+    std::string finished_;             ///< when an earlier start finished; empty: never
 };
 
-/// Behind the name of a run with RunConfig::fast_dev_run.
+/// Suffix of a run's name with RunConfig::fast_dev_run.
 inline constexpr std::string_view fast_dev_suffix = ".fast_dev_run";
 
-/// All in a directory of a storage service, which renames nothing.
+/// Copies a directory within a storage service, which cannot rename.
 inline void copy_directory(const storage::AnyFilesystem& files, const std::string& from,
                            const std::string& to, const std::filesystem::path& scratch) {
     for (const storage::Entry& entry : files.list(from)) {
@@ -252,8 +252,8 @@ inline void copy_directory(const storage::AnyFilesystem& files, const std::strin
     }
 }
 
-/// Once in a program, before a run begins: nothing is left in its directory if it starts over.
-/// Throws StorageError [RT-S7] when another process trains in it.
+/// Call once per program, before a run begins: moves the run's old directory away if the run starts
+/// over. Throws StorageError [RT-S7] if another process trains in it.
 inline void make_way(const RunConfig& run, const std::string& name) {
     constexpr std::chrono::milliseconds patience{400};
     const bool is_dev = run.fast_dev_run > 0 && name.ends_with(fast_dev_suffix);
@@ -281,7 +281,7 @@ inline void make_way(const RunConfig& run, const std::string& name) {
         copy_directory(at.filesystem, at.path, kept, scratch.path());
         at.filesystem.remove(at.path);
     }
-    console::say("the run \"%s\" starts over; what it had left is kept in %s", name.c_str(),
+    console::say("the run \"%s\" starts over; its previous files are kept in %s", name.c_str(),
                  at.filesystem.uri(kept).c_str());
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// RunJournal: rank 0's side of a run. What is written down about it, in which order, and who hears
-/// of it. Nothing in it is collective.
+/// RunJournal: rank 0's side of a run: what it records, in which order, and which observers it
+/// notifies. Nothing in it is collective.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -42,12 +42,12 @@
 
 namespace rtrain {
 
-/// A line of result.json comes before the checkpoint that it belongs to: should the program die in
-/// between, the report is behind the newest checkpoint and will be made again. Observers hear of
-/// either once it is written.
+/// Writes a line of result.json before the checkpoint that belongs to it. If the program dies in
+/// between, the report is newer than the newest checkpoint and will be repeated. Notifies observers
+/// after each write.
 class RunJournal {
 public:
-    /// What is given outlives this object.
+    /// Arguments outlive this object.
     RunJournal(RunDirectory& directory, checkpoint::Store& store, const TrainerOptions& options,
                launch::FitCall call, track::Observers& observers)
         : directory_(directory), store_(store), options_(options), observers_(observers),
@@ -67,7 +67,7 @@ public:
         identity_.uses(dataset, rows, content);
     }
 
-    /// Goes on behind the checkpoint `own` of this run; "" for none. Throws ConfigError [RT-C32].
+    /// Resumes after this run's checkpoint `own`; "" for none. Throws ConfigError [RT-C32].
     void open(const std::string& own) {
         resumed_ = !own.empty();
         Config last;
@@ -75,7 +75,7 @@ public:
             last = own == item.name ? item.metrics : last;
         }
         const auto judge = [this](Config line) {
-            line[track::RunLog::checkpoint_field] = nullptr; // not known when it was made
+            line[track::RunLog::checkpoint_field] = nullptr; // unknown when it was reported
             line.erase("should_checkpoint");
             judge_.hear(line);
         };
@@ -87,8 +87,8 @@ public:
         identity_.write();
     }
 
-    /// All ranks have taken the run up in this attempt, from the checkpoint of this name. Forgets
-    /// how the attempt before has failed, and has validated what it has left waiting.
+    /// Called once all ranks have resumed the run in this attempt, from the checkpoint of this
+    /// name. Clears the previous attempt's failure, and submits its pending validations.
     void begin(const std::string& from, const std::string& attempt) {
         observers_.started({.name = directory_.name(),
                             .location = directory_.uri(),
@@ -112,26 +112,26 @@ public:
         validations_.take_up();
     }
 
-    /// How many reports the newest checkpoint of this run comes after.
+    /// The number of reports in the newest checkpoint of this run.
     [[nodiscard]] std::int64_t iterations_saved() const {
         const auto committed = store_.listing().committed;
         return committed.empty() ? 0 : track::number_of(committed.back().metrics);
     }
 
-    /// The run's directory is still that which this attempt has taken.
+    /// Throws unless the run's directory is still the one that this attempt took.
     void require_current() const {
         directory_.require_same();
         store_.staging().require_current();
     }
 
-    /// Whether a report that counts was the last, as RunConfig::stop says.
+    /// True if a recorded report was the last, according to RunConfig::stop.
     [[nodiscard]] bool has_stopped() const noexcept { return judge_.stops(); }
 
     struct Found {
-        bool stops = false;         ///< the run, here
-        std::exception_ptr error{}; ///< what is wrong with the metrics
+        bool stops = false;         ///< the run stops here
+        std::exception_ptr error{}; ///< the metrics are invalid
     };
-    /// A report is made; `metrics` null: a checkpoint between two reports.
+    /// Checks a report; `metrics` null: a checkpoint between two reports.
     [[nodiscard]] Found look_at(const Config* metrics) noexcept {
         try {
             if (metrics != nullptr) {
@@ -144,13 +144,13 @@ public:
         }
     }
 
-    /// A model was prepared.
+    /// Reports a prepared model.
     void prepared(const track::Prepared& model) { observers_.prepared(model); }
 
-    /// A step, which nobody waits for.
+    /// Logs a step's metrics, without blocking.
     void log(std::span<const StepMetric> metrics) { steps_.log(metrics); }
 
-    /// What ranks did since the word before, for the next line.
+    /// Adds the ranks' step times since the previous call, for the next line.
     void spent(const std::vector<StepTimes>& by_rank) {
         detail::add_to(times_, by_rank);
         if (const auto slow = slow_rank_.look(by_rank)) {
@@ -158,7 +158,7 @@ public:
         }
     }
 
-    /// A report without a checkpoint. It grows in a local directory.
+    /// Records a report without a checkpoint.
     void record(const Config& metrics) {
         if (directory_.is_local()) {
             require_current();
@@ -166,8 +166,8 @@ public:
         append(line_of(metrics, std::nullopt), false);
     }
 
-    /// Before ranks write the checkpoint `name`: the line that belongs to it. `metrics`: of the
-    /// report that it is made in, or null.
+    /// Call before ranks write the checkpoint `name`: writes its line. `metrics`: of its report, or
+    /// null.
     [[nodiscard]] Config announce(const std::string& name, const Config* metrics,
                                   const ReportOptions& options) {
         identity_.note_datasets();
@@ -181,7 +181,7 @@ public:
         return line;
     }
 
-    /// A checkpoint whose files are in their place.
+    /// Commits a checkpoint whose files are already in place.
     void commit_in_place(const std::string& name, const Config& metrics,
                          const ReportOptions& options) {
         const Checkpoint there = store_.checkpoint(name);
@@ -195,14 +195,14 @@ public:
         committed(name, line);
     }
 
-    /// In the thread that has committed it.
+    /// Called in the thread that committed it.
     void committed(const std::string& name, const Config& line) {
         observers_.saved({.checkpoint = name, .line = line});
         validations_.submit(name);
         directory_.publish_logs();
     }
 
-    /// Nothing follows: all that is left of the run is brought to its place.
+    /// Last call: flushes what is left of the run.
     void close(bool pauses) {
         if (!pauses && log_.iteration() == 0) {
             console::warn("the training function has returned without a report, so the result has "
@@ -216,19 +216,19 @@ public:
         directory_.publish_logs();
     }
 
-    /// What all ranks have reported, and the checkpoint that was made of it; nothing where nobody
-    /// takes it.
+    /// Passes all ranks' metrics, and the checkpoint saved with them, to observers; does nothing if
+    /// none uses them.
     void tell_all(const std::vector<Config>& metrics, const std::optional<Checkpoint>& checkpoint) {
         if (!metrics.empty()) {
             observers_.reported_by_all({.metrics = metrics, .checkpoint = checkpoint});
         }
     }
 
-    /// For at most that many seconds.
+    /// Waits at most that many seconds.
     void wait_for_validations(std::optional<double> timeout_s) { validations_.wait(timeout_s); }
 
 private:
-    /// A user's metrics named "time" and "data" stay.
+    /// Keeps a user's metrics named "time" and "data".
     [[nodiscard]] Config line_of(Config metrics, std::optional<std::string> checkpoint) const {
         Config line = log_.complete(std::move(metrics), std::move(checkpoint));
         line.emplace(track::time_field, detail::time_of(times_));
@@ -249,15 +249,15 @@ private:
             {.line = line, .asks_for_validation = asks_for_validation, .log_size = log_.size()});
     }
 
-    /// Once for each metric.
+    /// Warns once for each metric.
     void warn_of_nan(const Config& metrics) {
         for (const auto& item : metrics) {
             const double* const number = item.value().if_double();
             if (number != nullptr && std::isnan(*number) && nan_.emplace(item.key()).second) {
                 console::warn(
-                    "metric \"%s\" of report %lld is NaN; look at the loss and the batches, "
+                    "metric \"%s\" of report %lld is NaN; check the loss and the batches, "
                     "lower the learning rate, or set check_gradients in prepare()'s "
-                    "options, which names the first parameter concerned",
+                    "options, which names the first affected parameter",
                     std::string(item.key()).c_str(), static_cast<long long>(log_.iteration() + 1));
             }
         }
@@ -271,7 +271,7 @@ private:
         }
         if (metrics == nullptr) {
             judge_.hear_time(log_.total_seconds());
-        } else { // as it will be read again
+        } else { // as it will be read back
             const std::string line = json::serialize(log_.complete(*metrics, std::nullopt));
             judge_.hear(json::parse(line).as_object());
         }
@@ -279,7 +279,7 @@ private:
             return false;
         }
         write_stop_reason();
-        console::say("the run stops %s report %lld: %s", metrics != nullptr ? "at" : "behind",
+        console::say("the run stops %s report %lld: %s", metrics != nullptr ? "at" : "after",
                      static_cast<long long>(log_.iteration() + (metrics != nullptr ? 1 : 0)),
                      judge_.reason().c_str());
         return true;
@@ -289,8 +289,8 @@ private:
         directory_.write(track::stop_file, json::serialize({{"reason", judge_.reason()}}));
     }
 
-    /// When ranks that vote between reports will find that the time is up. A moment later than
-    /// MaxTime, so that the next report finds it, too, however its seconds are rounded.
+    /// Sets when ranks that vote between reports will find the time limit expired. Adds 1 ms to
+    /// MaxTime, so that the next report also finds it expired after rounding.
     void set_time_limit() const {
         if (const auto& limit = judge_.time_limit_s(); limit && !has_stopped()) {
             TimeLimit::current().set(log_.when_total_is(*limit) + std::chrono::milliseconds(1));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One configuration for all: every rank runs main(), and what main() takes from its surroundings,
-/// such as standard input, the time or a random device, need not be the same everywhere.
+/// Checks that all ranks have the same configuration: every rank runs main(), whose inputs such as
+/// standard input, time or random devices may differ between ranks.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
@@ -15,7 +15,7 @@
 
 namespace rtrain::detail {
 
-/// The first key that two configurations do not have alike, with both values.
+/// Returns the first key that differs between two configurations, with both values.
 [[nodiscard]] inline std::string first_difference(const Config& mine, const Config& theirs) {
     const auto text = [](const boost::json::value* value) {
         constexpr std::size_t longest = 200;
@@ -26,7 +26,7 @@ namespace rtrain::detail {
             const auto* const left = mine.if_contains(item.key());
             const auto* const right = theirs.if_contains(item.key());
             if (left == nullptr || right == nullptr || *left != *right) {
-                return concat('"', std::string(item.key()), "\" is ", text(left), " against ",
+                return concat('"', std::string(item.key()), "\" is ", text(left), " instead of ",
                               text(right));
             }
         }
@@ -34,24 +34,24 @@ namespace rtrain::detail {
     return "";
 }
 
-/// Throws ConfigError [RT-C25] on all ranks when one has another configuration than rank 0, or than
-/// the driver as far as that is known. *Collective.*
+/// Throws ConfigError [RT-C25] on all ranks if a rank's configuration differs from rank 0's, or
+/// from the driver's if known. *Collective.*
 inline void require_same_config(HookRanks& backend, const Config& config,
                                 const std::optional<Config>& driver) {
-    // As it is read again, where NaN has become null.
+    // Parsed back from JSON, where NaN has become null.
     const Config mine = json::parse(json::serialize(config)).as_object();
     const auto first = json::parse(broadcast(backend, json::serialize(mine), 0)).as_object();
     succeed_together(backend, [&] {
         for (const auto& [whose, other] :
              {std::pair("rank 0's", std::optional(first)), std::pair("the driver's", driver)}) {
             if (other && mine != *other) {
-                throw ConfigError("RT-C25",
-                                  concat("TrainerOptions::config differs from ", whose, ": ",
-                                         first_difference(mine, *other),
-                                         "; main() must make the same one in every process: it "
-                                         "runs in each rank, and in the driver, so what differs "
-                                         "there (standard input, the time, random numbers) belongs "
-                                         "into arguments, files or the environment"));
+                throw ConfigError(
+                    "RT-C25",
+                    concat("TrainerOptions::config differs from ", whose, ": ",
+                           first_difference(mine, *other),
+                           "; make the same config in every process: main() runs in each rank and "
+                           "in the driver, so pass what differs there (standard input, the time, "
+                           "random numbers) in arguments, files or the environment"));
             }
         }
     });

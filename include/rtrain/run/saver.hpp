@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Saver: takes a checkpoint from the ranks into the run's storage, while training waits or in the
-/// background. Every member is collective unless it says otherwise.
+/// Saver: moves a checkpoint from the ranks into the run's storage, while training waits or in the
+/// background. Every member is collective unless noted.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
@@ -28,33 +28,33 @@
 
 namespace rtrain {
 
-/// Writes this rank's part of a checkpoint into its staging directory, durably, and lists it. Files
-/// that it does not list are read and listed.
+/// Writes this rank's part of a checkpoint durably into its staging directory, and returns the list
+/// of files. Files missing from the list are read and added.
 using WritePart = std::function<checkpoint::Contents()>;
 
 class Saver {
 public:
-    /// `reserved`: names that no checkpoint may have.
+    /// `reserved`: names that checkpoints may not have.
     Saver(HookRanks& backend, checkpoint::Store& store, std::vector<std::string> reserved)
         : backend_(backend), store_(store), reserved_(std::move(reserved)) {}
     Saver(const Saver&) = delete;
     Saver& operator=(const Saver&) = delete;
     ~Saver() { stop(); }
 
-    /// On rank 0, the name of the next checkpoint: `wished`, or a number. Throws CheckpointError
-    /// [RT-K9].
+    /// Rank 0: returns the name of the next checkpoint: `wished`, or a number. Throws
+    /// CheckpointError [RT-K9].
     [[nodiscard]] std::string next_name(const std::string& wished) const {
         if (std::ranges::find(reserved_, wished) != reserved_.end()) {
-            throw CheckpointError(
-                "RT-K9", detail::concat("checkpoint_dir_name \"", wished,
-                                        "\" is the name of what rtrain or a tracker "
-                                        "writes in the run's directory; expected another"));
+            throw CheckpointError("RT-K9",
+                                  detail::concat("checkpoint_dir_name \"", wished,
+                                                 "\" is used by rtrain or a tracker in the run's "
+                                                 "directory; choose a different name"));
         }
         return store_.next_name(wished);
     }
 
-    /// The name of the next checkpoint: `wished` on rank 0, or a number. Each rank then has a
-    /// staging directory for it.
+    /// Returns the name of the next checkpoint: `wished` on rank 0, or a number. Creates a staging
+    /// directory for it on each rank.
     [[nodiscard]] std::string begin(const std::string& wished) {
         std::string name;
         detail::succeed_together(backend_, [&] {
@@ -72,8 +72,8 @@ public:
         return name;
     }
 
-    /// Makes what the ranks write the checkpoint `name`, reported with rank 0's `metrics`. When it
-    /// throws, nothing is left of it, unless it was committed before.
+    /// Commits what the ranks write as checkpoint `name`, reported with rank 0's `metrics`. On an
+    /// exception, removes it, unless it was already committed.
     void save(const std::string& name, const Config& metrics, const WritePart& write_part) {
         try {
             checkpoint::Contents mine;
@@ -86,8 +86,8 @@ public:
         }
     }
 
-    /// As save(), in another thread; finish() ends it. `when_committed` is called in that thread on
-    /// rank 0. Not collective.
+    /// Like save(), but in another thread; finish() joins it. `when_committed` is called in that
+    /// thread on rank 0. Not collective.
     void save_in_background(const std::string& name, const Config& metrics, WritePart write_part,
                             std::function<void()> when_committed) {
         under_way_ = name;
@@ -110,9 +110,8 @@ public:
             [&write] { return std::async(std::launch::async, std::move(write)); });
     }
 
-    /// Waits for what is being saved in the background and returns its name, or throws what went
-    /// wrong; then nothing is left of it, unless it was committed before. Empty when nothing is
-    /// under way.
+    /// Waits for the background save and returns its name, or rethrows its error after removing
+    /// what is uncommitted. Empty if nothing is being saved.
     std::optional<std::string> finish() {
         auto name = std::exchange(under_way_, std::nullopt);
         if (!name) {
@@ -125,7 +124,7 @@ public:
                 }
             });
         };
-        try { // rank 0 waits for the others' parts, so these have to say first how they fared
+        try { // rank 0 waits for the others' parts, so these report their results first
             get(backend_.rank() != 0);
             get(backend_.rank() == 0);
         } catch (...) {
@@ -136,11 +135,11 @@ public:
         return name;
     }
 
-    /// Whether something has gone wrong in the background on this rank. Not collective.
+    /// True if the background save failed on this rank. Not collective.
     [[nodiscard]] bool failed() const noexcept { return failed_; }
 
 private:
-    static constexpr int niceness = 10; ///< of the thread that writes (Linux): training goes first
+    static constexpr int niceness = 10; ///< of the writing thread (Linux): training has priority
 
     checkpoint::Contents hand_in(const std::string& name, const WritePart& write_part) {
         const checkpoint::Staging& staging = store_.staging();
@@ -158,7 +157,7 @@ private:
         }
     }
 
-    /// Rank 0's part of it.
+    /// Commits it on rank 0.
     void commit(const std::string& name, const Config& metrics, checkpoint::Contents mine,
                 const std::stop_token& stop) {
         if (backend_.rank() != 0) {
@@ -184,7 +183,7 @@ private:
     void discard(const std::string& name) noexcept {
         try {
             store_.give_up(name, backend_.rank());
-        } catch (const std::exception&) { // the next start of the run removes it
+        } catch (const std::exception&) { // the next start of the run removes the files
         }
     }
 

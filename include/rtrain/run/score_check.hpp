@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// ScoreCheck: tells once when checkpoints are to be ranked by a metric that no report has.
+/// ScoreCheck: warns once if no report has the metric that checkpoints are ranked by.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -16,7 +16,7 @@
 
 namespace rtrain {
 
-/// Looks at the first checkpoint of each start, beside those that there are.
+/// Checks the first checkpoint of each start, and those that already exist.
 class ScoreCheck : public track::Observer {
 public:
     explicit ScoreCheck(const CheckpointConfig& config) : configured_(config.score_attribute) {}
@@ -37,7 +37,7 @@ public:
         }
         find_in(event.line);
         const auto missing = std::exchange(attribute_, std::nullopt);
-        if (!missing || event.asks_for_validation) { // which may bring it
+        if (!missing || event.asks_for_validation) { // which may add it
             return;
         }
         std::string names;
@@ -46,7 +46,7 @@ public:
                 names += (names.empty() ? "\"" : ", \"") + std::string(item.key()) + '"';
             }
         }
-        console::warn("score_attribute is \"%s\", but no report so far has such a number; "
+        console::warn("score_attribute is \"%s\", but no report so far has a number of that name; "
                       "this one has %s. Checkpoints without a score rank lowest",
                       missing->c_str(), names.empty() ? "no metrics" : names.c_str());
     }
@@ -59,7 +59,7 @@ private:
     }
 
     std::optional<std::string> configured_;
-    std::optional<std::string> attribute_; ///< until it is found, or was looked for
+    std::optional<std::string> attribute_; ///< until found or checked
 };
 
 } // namespace rtrain

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file
-/// What ranks did between two reports: for result.json, and to find one that is always slower than
-/// the others. launch/watch/straggler_watch.hpp finds one that becomes so.
+/// Step times between two reports: for result.json, and to find a rank that is always slower than
+/// the others. launch/watch/straggler_watch.hpp finds one that becomes slower.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -19,7 +18,7 @@
 
 namespace rtrain::detail {
 
-/// Sums, which begin anew with another number of ranks.
+/// Adds to the sums; resets them if the number of ranks changed.
 inline void add_to(std::vector<StepTimes>& sums, const std::vector<StepTimes>& by_rank) {
     if (sums.size() != by_rank.size()) {
         sums.assign(by_rank.size(), {});
@@ -34,8 +33,8 @@ inline void add_to(std::vector<StepTimes>& sums, const std::vector<StepTimes>& b
     }
 }
 
-/// Seconds by part, the mean of ranks, which add up to the time since the report before; steps of
-/// rank 0; rows of all.
+/// Seconds by part, averaged over ranks, which add up to the time since the previous report; steps
+/// of rank 0; rows of all ranks.
 [[nodiscard]] inline boost::json::object time_of(const std::vector<StepTimes>& by_rank) {
     boost::json::object time;
     for (std::size_t part = 0; part < step_part_names.size(); ++part) {
@@ -54,7 +53,7 @@ inline void add_to(std::vector<StepTimes>& sums, const std::vector<StepTimes>& b
     return time;
 }
 
-/// On all ranks together.
+/// Returns the total of all ranks.
 [[nodiscard]] inline std::int64_t skipped_rows(const std::vector<StepTimes>& by_rank) {
     double rows = 0;
     for (const StepTimes& times : by_rank) {
@@ -63,16 +62,17 @@ inline void add_to(std::vector<StepTimes>& sums, const std::vector<StepTimes>& b
     return static_cast<std::int64_t>(rows);
 }
 
-/// A rank that all others wait for, all the time between two reports.
+/// Finds a rank that all others wait for throughout reports.
 class SlowRank {
 public:
-    /// Reports count together until they span so many seconds.
+    /// Evaluates reports together until they span so many seconds.
     static constexpr double least_s = 10;
-    /// It waits itself for at most this part of the time, and each other rank for at least that.
+    /// The slow rank waits at most this fraction of the time, each other rank at least
+    /// `waits_much`.
     static constexpr double waits_little = 0.1;
     static constexpr double waits_much = 0.25;
 
-    /// Says, once for a rank, that it slows the others down, and with what.
+    /// Returns a message, once for each rank, that it slows the others down, and in which part.
     [[nodiscard]] std::optional<std::string> look(const std::vector<StepTimes>& by_rank) {
         add_to(sums_, by_rank);
         if (named_.size() != by_rank.size()) {
@@ -103,14 +103,14 @@ private:
             if (part <= waits_little && !slow) {
                 slow = rank;
             } else if (!(part >= waits_much)) {
-                return std::nullopt; // two that do not wait, or one that waits a little
+                return std::nullopt; // two do not wait, or one waits a little
             }
         }
         return slow;
     }
 
     [[nodiscard]] std::string text_of(std::size_t slow) const {
-        std::size_t most = 0; // the part that it takes longer for than the others
+        std::size_t most = 0; // the part with the largest excess over the others
         double excess = 0;
         double others = 0;
         for (std::size_t part = 0; part < step_part_names.size(); ++part) {
@@ -127,9 +127,9 @@ private:
         }
         const auto rounded = [](double seconds) { return std::round(seconds * 10) / 10; };
         return concat("rank ", slow, " slows the others down: of the last ",
-                      rounded(sums_[slow].total()), " s its ", step_part_names[most], " took ",
-                      rounded(sums_[slow].seconds[most]), " s, that of the others ",
-                      rounded(others), " s, and they waited for it");
+                      rounded(sums_[slow].total()), " s, its ", step_part_names[most], " took ",
+                      rounded(sums_[slow].seconds[most]), " s, against ", rounded(others),
+                      " s on the others, which waited for it");
     }
 
     std::vector<StepTimes> sums_;

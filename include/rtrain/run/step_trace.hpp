@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// StepTrace: what a rank does in some steps, operator by operator, as events of Chrome's trace
-/// format, which Perfetto shows.
+/// StepTrace: what a rank does in selected steps, operator by operator, as Chrome trace events,
+/// which Perfetto displays.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -32,14 +32,14 @@
 
 namespace rtrain::detail {
 
-/// Records from the first step of a range until the last has ended. For the thread that trains; at
-/// most one lives in a process.
+/// Records from the first step of a range to the end of the last. Used by the training thread; at
+/// most one per process.
 class StepTrace final : private StepClock::Observer {
 public:
-    /// More are left out, and counted.
+    /// Further events are dropped and counted.
     static constexpr std::size_t most_events = 1'000'000;
 
-    /// Steps count from this moment on. None are recorded of an empty range.
+    /// Counts steps from construction. Records nothing for an empty range.
     explicit StepTrace(ProfileConfig::Steps steps)
         : steps_(steps), begun_at_(StepClock::current().steps()) {
         if (steps.first < steps.last) {
@@ -57,11 +57,11 @@ public:
         }
     }
 
-    /// Whether the last step has ended, and nobody has taken what was recorded.
+    /// True if the last step has ended and the recording has not been taken.
     [[nodiscard]] bool is_ready() const noexcept { return state_ == State::recorded; }
 
-    /// The trace of all ranks, on rank 0, a process each; "" on others. Their clocks are compared
-    /// at a moment when all have met. *Collective*, when all are ready.
+    /// Returns the trace of all ranks on rank 0, one process each; "" on others. Synchronizes
+    /// clocks at a barrier. *Collective*; call when all ranks are ready.
     [[nodiscard]] std::string take(HookRanks& ranks) {
         state_ = State::taken;
         (void)ranks.all_gather(at::zeros({1}, at::kByte));
@@ -115,14 +115,14 @@ private:
         }
     }
 
-    /// The optimizer and what else follows backward belong to its step.
+    /// The optimizer and everything else after backward belong to the same step.
     [[nodiscard]] static bool begins_step(StepPart part) noexcept {
         return part == StepPart::data || part == StepPart::forward || part == StepPart::checkpoint;
     }
 
     void start() noexcept {
         state_ = State::recording;
-        callback_ = at::addThreadLocalCallback( // autograd's threads take it over
+        callback_ = at::addThreadLocalCallback( // autograd's threads inherit it
             at::RecordFunctionCallback(
                 [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
                     return std::make_unique<Began>();
@@ -159,7 +159,7 @@ private:
         return first;
     }
 
-    /// One event a line; microseconds from `begin` on.
+    /// One event per line; timestamps in microseconds since `begin`.
     [[nodiscard]] std::string text(int rank, std::int64_t begin) const {
         const auto microseconds = [](std::int64_t ns) { return 1e-3 * static_cast<double>(ns); };
         const auto named = [&](std::string_view what, std::uint64_t thread,
@@ -197,7 +197,7 @@ private:
     std::int64_t left_out_ = 0;
 };
 
-/// Leaves the trace of all ranks in the run's directory. *Collective.*
+/// Writes the trace of all ranks to the run's directory. *Collective.*
 inline void write_trace(StepTrace& trace, HookRanks& ranks, const RunDirectory& directory) {
     const std::string text = trace.take(ranks);
     succeed_together(ranks, [&] {

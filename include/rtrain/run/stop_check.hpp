@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What is wrong with the conditions in RunConfig::stop, and how messages call them.
+/// Checks the conditions in RunConfig::stop, and names them in messages.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -13,7 +13,7 @@
 
 namespace rtrain::detail {
 
-/// For messages.
+/// Returns the name used in messages.
 [[nodiscard]] inline std::string name_of(const stop::Condition& condition) {
     static constexpr const char* names[] = {"stop::MaxIterations", "stop::MaxTime",
                                             "stop::Threshold",     "stop::EarlyStopping",
@@ -22,7 +22,7 @@ namespace rtrain::detail {
     return names[condition.kind().index()];
 }
 
-/// What is wrong with it; empty when nothing is.
+/// Returns why a condition is invalid; empty if it is valid.
 struct WrongWith {
     std::string operator()(const stop::MaxIterations& it) const {
         return it.count < 1 ? concat("count is ", it.count, "; expected at least 1") : "";
@@ -65,11 +65,11 @@ struct WrongWith {
                    : "";
     }
     std::string operator()(const stop::Function& it) const {
-        return it ? "" : "it is empty; expected one that can be called";
+        return it ? "" : "the function is empty; expected a callable";
     }
 
 private:
-    static constexpr const char* no_metric = "metric is empty; expected the name of one";
+    static constexpr const char* no_metric = "metric is empty; expected the name of a metric";
 };
 
 /// Throws ConfigError [RT-C31].

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// StopJudge: rank 0 asks the conditions in RunConfig::stop about one report after the other.
+/// StopJudge: rank 0 evaluates the conditions in RunConfig::stop for each report.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -30,8 +30,8 @@ namespace rtrain {
 
 namespace detail {
 
-/// Makes of a condition what hears of each report, oldest first, and says why the run is to stop;
-/// nothing when it is not.
+/// Turns a condition into a function that takes each report, oldest first, and returns why the run
+/// stops, or "".
 struct NewJudge {
     using Judge = std::function<std::string(const Config&)>;
 
@@ -93,7 +93,7 @@ struct NewJudge {
             const double deviation = deviation_of(last);
             return deviation < it.std
                        ? concat("TrialPlateau: the last ", wanted, " values of ", it.metric,
-                                " have the standard deviation ", deviation)
+                                " have a standard deviation of ", deviation)
                        : "";
         };
     }
@@ -102,7 +102,7 @@ struct NewJudge {
     }
 
 private:
-    /// Of the whole population, as numpy.std has it.
+    /// Population standard deviation, like numpy.std.
     [[nodiscard]] static double deviation_of(const std::deque<double>& values) {
         const auto count = static_cast<double>(values.size());
         double sum = 0;
@@ -132,7 +132,7 @@ public:
         }
     }
 
-    /// A report, oldest first, without a word about its checkpoint. Throws ConfigError [RT-C32].
+    /// Processes a report, oldest first, without its checkpoint field. Throws ConfigError [RT-C32].
     void hear(const Config& line) {
         if (judges_.empty() || stops()) {
             return;
@@ -151,7 +151,7 @@ public:
         }
     }
 
-    /// The run has come so far, in seconds, without a report.
+    /// Processes the run's total time, in seconds, between reports.
     void hear_time(double total_seconds) {
         if (!stops() && time_limit_s_ && total_seconds >= *time_limit_s_) {
             reason_ = detail::concat("MaxTime: ", *time_limit_s_, " s");
@@ -159,18 +159,18 @@ public:
     }
 
     [[nodiscard]] bool is_empty() const noexcept { return judges_.empty(); }
-    /// The first reason to stop counts.
+    /// The first reason to stop is kept.
     [[nodiscard]] bool stops() const noexcept { return !reason_.empty(); }
     [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
-    /// The shortest of MaxTime.
+    /// The smallest MaxTime.
     [[nodiscard]] const std::optional<double>& time_limit_s() const noexcept {
         return time_limit_s_;
     }
 
 private:
     static ConfigError cannot_judge(const std::string& name, const Config& line, const char* why) {
-        return {"RT-C32", detail::concat(name, " cannot judge report number ",
-                                         track::number_of(line), ": ", why)};
+        return {"RT-C32", detail::concat(name, " cannot evaluate report ", track::number_of(line),
+                                         ": ", why)};
     }
 
     struct Named {

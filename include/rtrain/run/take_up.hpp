@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which checkpoint a run goes on from, and the state in it.
+/// Selects the checkpoint that a run resumes from, and reads its state.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
@@ -24,7 +24,7 @@
 
 namespace rtrain::detail {
 
-/// Whether all ranks find a checkpoint as it was written; each reads a share of it. *Collective.*
+/// True if all ranks find a checkpoint intact; each reads a share of it. *Collective.*
 [[nodiscard]] inline bool is_sound(HookRanks& backend, checkpoint::Store& store,
                                    const Checkpoint& candidate) {
     std::string damage;
@@ -33,13 +33,13 @@ namespace rtrain::detail {
             if (store.staging().is_local()) {
                 checkpoint::verify(candidate.path, backend.rank(), backend.size());
             } else {
-                (void)candidate.as_directory(); // checks what it downloads
+                (void)candidate.as_directory(); // verifies what it downloads
             }
         } catch (const CheckpointError& error) {
             damage = error.message();
         } catch (const StorageError& error) {
             if (!store.staging().is_local()) {
-                throw; // the service may be back later
+                throw; // the service may recover
             }
             damage = error.message();
         }
@@ -55,10 +55,10 @@ namespace rtrain::detail {
     return true;
 }
 
-/// The newest sound checkpoint of a run; empty for a new run. Those that are not sound, or that
-/// rank 0 is to `skip` as long as there is another, are named in a warning and left as they are.
-/// *Collective.* Throws CheckpointError [RT-K1, RT-K2] when there are some and none is sound: to
-/// start anew would train again what has been trained.
+/// Returns the newest intact checkpoint of a run; empty for a new run. Warns about damaged ones,
+/// and those in rank 0's `skip` unless they are the only ones, and leaves them in place.
+/// *Collective.* Throws CheckpointError [RT-K1, RT-K2] if there are checkpoints, but none is
+/// intact: starting over would repeat completed training.
 [[nodiscard]] inline std::optional<Checkpoint>
 newest_sound(HookRanks& backend, checkpoint::Store& store,
              const std::vector<std::string>& skip = {}) {
@@ -88,29 +88,29 @@ newest_sound(HookRanks& backend, checkpoint::Store& store,
     for (std::string name; !newest && std::getline(candidates, name);) {
         const Checkpoint candidate = store.checkpoint(name);
         if (is_sound(backend, store, candidate)) {
-            newest = candidate; // keeps what has been downloaded
+            newest = candidate; // keeps the downloaded copy
         }
     }
     succeed_together(backend, [&] {
         const auto damaged = store.listing().damaged; // rank 0's
         for (const auto& item : damaged) {
-            console::warn("checkpoint %s cannot be used and stays as it is: %s", item.name.c_str(),
-                          item.reason.c_str());
+            console::warn("checkpoint %s cannot be used and is left in place: %s",
+                          item.name.c_str(), item.reason.c_str());
         }
         if (!damaged.empty() && !newest) {
-            throw CheckpointError(damaged.back().code,
-                                  concat(damaged.back().reason,
-                                         "; no checkpoint of this run is sound: move them away to "
-                                         "start anew"));
+            throw CheckpointError(
+                damaged.back().code,
+                concat(damaged.back().reason,
+                       "; no checkpoint of this run is intact: move them away to start over"));
         }
         if (!damaged.empty()) {
-            console::say("going on from %s", newest->path.filename().c_str());
+            console::say("resuming from %s", newest->path.filename().c_str());
         }
     });
     return newest;
 }
 
-/// This rank's part of it. *Collective.*
+/// Reads this rank's part of it. *Collective.*
 [[nodiscard]] inline checkpoint::Snapshot
 read_state(HookRanks& backend, checkpoint::AnyPolicy& policy, const Checkpoint& from) {
     checkpoint::Snapshot state;

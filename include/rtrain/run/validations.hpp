@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Validations: brings checkpoints that wait for validation to the process that validates, and what
-/// it says back into the checkpoints. Used by rank 0.
+/// Validations: sends pending checkpoints to the validating process, and writes its results to the
+/// checkpoints. Used by rank 0.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -38,15 +38,15 @@ public:
                 track::Observers& observers)
         : store_(store), config_(config), call_(call), observers_(observers) {}
 
-    /// What a report asks for; empty for nothing. Throws ConfigError: RT-C15 there is no function,
-    /// RT-C17 the time limit is none.
+    /// Returns what a report requests; empty for nothing. Throws ConfigError: RT-C15 no function is
+    /// set, RT-C17 the time limit is not valid.
     [[nodiscard]] std::optional<checkpoint::ValidationRecord>
     wanted(const ReportOptions& options) const {
         if (!asks_for_validation(options)) {
             return std::nullopt;
         }
         if (!config_.function) {
-            throw ConfigError("RT-C15", "a report asks for validation, but the trainer has no "
+            throw ConfigError("RT-C15", "a report requests validation, but the trainer has no "
                                         "validation function; set TrainerOptions::validation");
         }
         checkpoint::ValidationRecord record{.task = config_.task, .timeout_s = config_.timeout_s};
@@ -60,7 +60,7 @@ public:
         return record;
     }
 
-    /// Has the checkpoint `name` validated if it waits for that. Returns at once.
+    /// Submits the checkpoint `name` if it is pending. Does not block.
     void submit(const std::string& name) {
         for (const auto& item : store_.listing().committed) {
             if (item.name == name) {
@@ -69,15 +69,15 @@ public:
         }
     }
 
-    /// Has all validated that an attempt before has left waiting.
+    /// Submits all pending checkpoints of previous attempts.
     void take_up() {
         for (const auto& item : store_.listing().committed) {
             submit(item);
         }
     }
 
-    /// Waits until all validations have ended, for `limit_s` seconds at most; says now and then on
-    /// standard error what it waits for.
+    /// Waits until all validations have ended, at most `limit_s` seconds; periodically prints what
+    /// it waits for to standard error.
     void wait(std::optional<double> limit_s) {
         using Clock = std::chrono::steady_clock;
         constexpr double look_every_s = 5;
@@ -89,7 +89,7 @@ public:
             if (validator->wait_all(std::clamp(left, 0.0, look_every_s))) {
                 return;
             }
-            RankStatus::current().advance(); // it is no hang, whatever the function takes
+            RankStatus::current().advance(); // not a hang, however long the function takes
             waited = std::chrono::duration<double>(Clock::now() - begin).count();
             if (limit_s && waited >= *limit_s) {
                 return;
@@ -117,9 +117,9 @@ private:
             return;
         }
         if (!config_.function) {
-            console::warn("%s waits for validation, but the trainer has no validation "
-                          "function any more",
-                          item.name.c_str());
+            console::warn(
+                "%s is pending validation, but the trainer no longer has a validation function",
+                item.name.c_str());
             return;
         }
         const std::scoped_lock lock(mutex_);
@@ -141,8 +141,8 @@ private:
         return validator_.get();
     }
 
-    /// In the validator's thread. Training goes on whatever happens here; what cannot be written
-    /// down is validated again when the run is taken up.
+    /// Called in the validator's thread. Never stops training; a result that cannot be written is
+    /// validated again when the run resumes.
     void conclude(launch::Verdict verdict) noexcept {
         std::string said;
         try {
@@ -156,7 +156,7 @@ private:
             for (const char* const reserved : track::RunLog::filled_fields) {
                 if (verdict.metrics.erase(reserved) > 0) {
                     said += detail::concat(said.empty() ? "" : "; ", "the metric \"", reserved,
-                                           "\" was left out: rtrain fills in that name");
+                                           "\" was dropped: the name is reserved by rtrain");
                 }
             }
             const checkpoint::ValidationRecord record{
@@ -164,8 +164,8 @@ private:
             store_.conclude(name, record);
             observers_.validated({.checkpoint = name, .record = record});
         } catch (const std::exception& error) {
-            console::warn("could not write down a validation%s%s: %s",
-                          said.empty() ? "" : ", which said ", said.c_str(), error.what());
+            console::warn("could not record a validation%s%s: %s",
+                          said.empty() ? "" : ", with result ", said.c_str(), error.what());
         }
     }
 
@@ -174,8 +174,8 @@ private:
     const ValidationConfig& config_;
     launch::FitCall call_;
     track::Observers& observers_;
-    std::mutex mutex_; ///< reports come from the training thread and from one that writes
-    std::map<std::int64_t, std::string> names_;    ///< of what is being validated
+    std::mutex mutex_; ///< called from the training thread and a writing thread
+    std::map<std::int64_t, std::string> names_;    ///< checkpoints being validated
     std::unique_ptr<launch::Validator> validator_; ///< last: its thread uses the others
 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// S3 and its like (s3://), Google Cloud Storage (gs://), Azure (abfs://) and HDFS (hdfs://),
-/// through Apache Arrow. Including this header makes locate() know them; the program links
-/// rtrain::arrow. HDFS also needs a Java machine and libhdfs where the program runs.
+/// S3 and compatible services (s3://), Google Cloud Storage (gs://), Azure (abfs://) and HDFS
+/// (hdfs://), through Apache Arrow. Including this header registers them with locate(); the program
+/// links rtrain::arrow. HDFS also needs a JVM and libhdfs at run time.
 ///
-/// Credentials come from where the service's own tools take them (environment, files, the machine's
-/// role), never from a URI. Options of a URI:
+/// Credentials come from the service's usual sources (environment, files, the machine's role),
+/// never from a URI. Options of a URI:
 /// - s3: `region`, `endpoint_override` (host:port), `scheme` (https or http), `anonymous=true`;
-///   else AWS_REGION, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL count.
+///   defaults: AWS_REGION, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL.
 /// - gs: `endpoint_override`, `scheme`, `anonymous=true`.
 /// - abfs: `blob_storage_authority`, `dfs_storage_authority`, `enable_tls`, `credential_kind`.
 /// - hdfs: `user`, `replication`, `default_block_size`.
@@ -39,7 +39,7 @@
 
 namespace rtrain::storage::internal {
 
-/// The value of an option of a URI, else of the first environment variable that is set.
+/// Returns the value of a URI's option, or else of the first environment variable that is set.
 [[nodiscard]] inline std::string option(const Uri& uri, const std::string& key,
                                         std::initializer_list<const char*> variables = {}) {
     if (const auto found = uri.query.find(key); found != uri.query.end()) {
@@ -62,9 +62,9 @@ inline void require_options(const Uri& uri, std::initializer_list<std::string_vi
             }
             throw StorageError(
                 "RT-S9", rtrain::detail::concat("a ", uri.scheme, "://", uri.authority, uri.path,
-                                                "?... URI has an option that is unknown or holds "
-                                                "user information; possible are ",
-                                                names, "; credentials belong in the environment: ",
+                                                "?... URI has an option that is unknown or "
+                                                "contains user information; the options are ",
+                                                names, "; set credentials in the environment: ",
                                                 credential_variables(uri.scheme)));
         }
     }
@@ -80,12 +80,12 @@ inline void require_options(const Uri& uri, std::initializer_list<std::string_vi
     const std::string name = "s3://" + uri.authority + uri.path;
     std::string endpoint =
         option(uri, "endpoint_override", {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"});
-    if (endpoint.find('@') != std::string::npos) { // of a URI, it was refused above
+    if (endpoint.find('@') != std::string::npos) { // in a URI it was rejected above
         throw StorageError(
-            "RT-S8", rtrain::detail::concat("AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL holds user "
-                                            "information in front of its host, which errors of the "
-                                            "service repeat; give credentials in ",
-                                            credential_variables("s3")));
+            "RT-S8", rtrain::detail::concat(
+                         "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL contains user information before "
+                         "its host, which the service's errors repeat; set credentials in ",
+                         credential_variables("s3")));
     }
     start_s3();
     auto options = option(uri, "anonymous") == "true" ? arrow::fs::S3Options::Anonymous()
@@ -115,7 +115,7 @@ inline void require_options(const Uri& uri, std::initializer_list<std::string_vi
     return {AnyFilesystem(ArrowFilesystem(std::move(files), "s3"), "s3"), uri.authority + uri.path};
 }
 
-/// What parse_uri() decodes. `kept` stays as it is, and so does what needs no encoding anywhere.
+/// Percent-encodes text for parse_uri(). Leaves `kept` and unreserved characters as they are.
 [[nodiscard]] inline std::string percent_encoded(std::string_view text, std::string_view kept) {
     constexpr std::string_view digits = "0123456789ABCDEF";
     std::string encoded;
@@ -130,7 +130,7 @@ inline void require_options(const Uri& uri, std::initializer_list<std::string_vi
     return encoded;
 }
 
-/// Through Arrow's own reading of URIs.
+/// Opens through Arrow's URI parser.
 [[nodiscard]] inline Location open_by_uri(const Uri& uri, const std::string& user,
                                           const std::map<std::string, std::string>& options) {
     const std::string name = uri.scheme + "://" + uri.authority + uri.path;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Any file system of Apache Arrow as a storage::Filesystem.
+/// ArrowFilesystem: any Apache Arrow file system as a storage::Filesystem.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -30,20 +30,20 @@
 
 namespace rtrain::storage {
 
-/// A file system of Arrow as one of rtrain.
+/// Adapts an Arrow file system.
 class ArrowFilesystem {
 public:
-    /// `scheme` as in URIs; object stores have no directories of their own.
+    /// `scheme`: as in URIs; object stores have no real directories.
     ArrowFilesystem(std::shared_ptr<arrow::fs::FileSystem> files, std::string scheme)
         : files_(std::move(files)), scheme_(std::move(scheme)),
           has_directories_(scheme_ == "hdfs" || scheme_ == "viewfs") {}
 
-    /// On an object store this asks for all files below `path`, a request for each 1000.
+    /// On an object store, lists all files below `path`, with one request per 1000.
     [[nodiscard]] std::vector<Entry> list(const std::string& path) const {
         arrow::fs::FileSelector selector;
         selector.base_dir = path;
         selector.allow_not_found = true;
-        // Arrow leaves markers of empty directories behind; only files tell which are in use.
+        // Arrow leaves markers of empty directories; only files show which are in use.
         selector.recursive = !has_directories_;
         std::map<std::string, Entry> entries;
         for (const auto& info :
@@ -75,16 +75,16 @@ public:
         const auto file = open(path, "read");
         const auto size = internal::require(file->GetSize(), "read", uri(path));
         if (size > static_cast<std::int64_t>(storage::largest_text)) {
-            throw StorageError("RT-S4", rtrain::detail::concat(
-                                            "cannot read ", uri(path), ": it has ", size,
-                                            " bytes, but such a file has at most ", largest_text));
+            throw StorageError(
+                "RT-S4", rtrain::detail::concat("cannot read ", uri(path), ": the file has ", size,
+                                                " bytes, but expected at most ", largest_text));
         }
         const auto bytes = internal::require(file->Read(size), "read", uri(path));
         require_all(bytes->size(), size, "read", path);
         return bytes->ToString();
     }
 
-    /// The size is asked for each time: Arrow's S3 fills up what is behind the end of a file.
+    /// Queries the size each time: Arrow's S3 pads reads past the end of a file.
     [[nodiscard]] std::string read_at(const std::string& path, std::uint64_t offset,
                                       std::size_t length) const {
         const auto file = open(path, "read");
@@ -102,7 +102,7 @@ public:
     }
 
     [[nodiscard]] std::optional<Entry> look_at(const std::string& path) const {
-        const auto info = info_of(path, "look at");
+        const auto info = info_of(path, "stat");
         const auto name = std::filesystem::path(path).filename().string();
         if (info.IsFile()) {
             return Entry{.name = name,
@@ -122,7 +122,7 @@ public:
         });
     }
 
-    /// Big files go in parts, several at a time.
+    /// Uploads large files in parts, several at a time.
     void upload(const std::filesystem::path& local, const std::string& path) const {
         std::ifstream in = storage::open_stream(local);
         if (!in) {
@@ -146,7 +146,7 @@ public:
         });
     }
 
-    /// Big files come in parts, several at a time.
+    /// Downloads large files in parts, several at a time.
     void download(const std::string& path, const std::filesystem::path& local) const {
         const auto file = open(path, "download");
         const auto size = internal::require(file->GetSize(), "download", uri(path));
@@ -188,21 +188,21 @@ public:
     }
 
     [[nodiscard]] bool exists(const std::string& path) const {
-        const auto info = info_of(path, "look for");
+        const auto info = info_of(path, "stat");
         return info.IsFile() || (info.IsDirectory() && (has_directories_ || !list(path).empty()));
     }
 
 private:
     static constexpr std::int64_t part_bytes = std::int64_t{16} << 20U;
     static constexpr int parts_at_a_time = 4;
-    /// Where a file of HDFS is while it is replaced, and after its writer has died at that.
+    /// Suffix of an HDFS file while it is replaced, and after its writer died during that.
     static constexpr std::string_view former_suffix = ".rtrain-former";
 
     [[nodiscard]] static std::string former_of(const std::string& path) {
         return path + std::string(former_suffix);
     }
 
-    /// Also of a file that is under its former name only; asked for again then, because it may have
+    /// Also finds a file that only has its former name; then queries again, because it may have
     /// been replaced meanwhile.
     [[nodiscard]] arrow::fs::FileInfo info_of(const std::string& path,
                                               std::string_view action) const {
@@ -223,7 +223,7 @@ private:
             return;
         }
         const auto status = info.IsDirectory() ? files_->DeleteDir(path) : files_->DeleteFile(path);
-        // Arrow reports what others removed meanwhile, or its own missing marker of a directory.
+        // Arrow reports files removed concurrently, or its own missing directory marker.
         if (!status.ok() && (!internal::is_absence(status) || exists(path))) {
             internal::throw_status(status, "remove", uri(path));
         }
@@ -248,27 +248,28 @@ private:
                      const std::string& path) const {
         if (read != expected) {
             throw TransientStorageError(
-                "RT-S11", rtrain::detail::concat("cannot ", action, ' ', uri(path), ": ", read,
-                                                 " bytes came instead of ", expected,
-                                                 "; the file may have been replaced meanwhile"));
+                "RT-S11",
+                rtrain::detail::concat("cannot ", action, ' ', uri(path), ": read ", read,
+                                       " bytes, expected ", expected,
+                                       "; the file may have been replaced during the read"));
         }
     }
 
-    /// An object appears when its stream is closed, a file of HDFS when it is created.
+    /// An object appears when its stream is closed, an HDFS file when it is created.
     template <class Write>
     void replace(const std::string& path, std::string_view action, Write&& write) const {
         const std::string target = has_directories_ ? temporary_beside(path).string() : path;
         const auto out = internal::require(files_->OpenOutputStream(target), action, uri(path));
         try {
             write(*out);
-            // Parts that failed: Arrow could not take them back any more after a failed Close().
+            // Detects failed parts: Arrow could not abort them after a failed Close().
             internal::require(out->Flush(), action, uri(path));
             internal::require(out->Close(), action, uri(path));
             if (has_directories_) {
                 put_in_place(target, path, action);
             }
         } catch (...) {
-            static_cast<void>(out->Abort()); // else its destructor would complete the object
+            static_cast<void>(out->Abort()); // otherwise its destructor would complete the object
             if (has_directories_) {
                 static_cast<void>(files_->DeleteFile(target));
             }
@@ -276,18 +277,18 @@ private:
         }
     }
 
-    /// HDFS replaces no file in one step. Whatever this is interrupted by, one of the two is there.
+    /// HDFS cannot replace a file atomically. At any interruption, one of the two exists.
     void put_in_place(const std::string& written, const std::string& path,
                       std::string_view action) const {
         const std::string former = former_of(path);
         const auto info = internal::require(files_->GetFileInfo(path), action, uri(path));
         if (info.type() != arrow::fs::FileType::NotFound) {
-            remove_one(former); // its writer had put the new one in place, and died
+            remove_one(former); // its writer had moved the new file in place, and died
             internal::require(files_->Move(path, former), action, uri(path));
         }
         const auto status = files_->Move(written, path);
         if (!status.ok()) {
-            static_cast<void>(files_->Move(former, path)); // readers find it there, too
+            static_cast<void>(files_->Move(former, path)); // readers also find it there
             internal::throw_status(status, action, uri(path));
         }
         remove_one(former);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Arrow's S3 within a process: how it begins and ends, and which requests it tries again.
+/// Arrow's S3 within a process: initialization, finalization and retries.
 #pragma once
 
 #include <rtrain/process/owner.hpp>
@@ -21,7 +21,8 @@
 
 namespace rtrain::storage::internal {
 
-/// Retries of single requests by the AWS client. Few: they can't be ended at a transfer's deadline.
+/// Retries of single requests by the AWS client. Few, because they cannot be canceled at a
+/// transfer's deadline.
 class RequestRetries final : public arrow::fs::S3RetryStrategy {
 public:
     explicit RequestRetries(TransferConfig config) : config_(std::move(config)) {}
@@ -39,19 +40,19 @@ private:
     TransferConfig config_;
 };
 
-/// Opens S3. Arrow wants it started once, and ended before the process is.
+/// Opens S3. Arrow requires one initialization, and finalization before the process exits.
 [[nodiscard]] inline arrow::Result<std::shared_ptr<arrow::fs::FileSystem>>
 make_s3(const arrow::fs::S3Options& options) {
     auto files = arrow::fs::S3FileSystem::Make(options);
     struct End {
         process::Owner owner{};
         ~End() {
-            if (owner.is_this_process()) { // else Arrow's threads are not here
+            if (owner.is_this_process()) { // otherwise Arrow's threads do not exist here
                 static_cast<void>(arrow::fs::EnsureS3Finalized());
             }
         }
     };
-    static const End end; // made after Arrow's own static objects, so that it ends before them
+    static const End end; // constructed after Arrow's static objects, so destroyed before them
     return files;
 }
 
@@ -62,7 +63,7 @@ inline void start_s3() {
         }
         auto options = arrow::fs::S3GlobalOptions::Defaults();
         struct sigaction action = {};
-        // A server that closes a connection must not end the training.
+        // A server that closes a connection must not kill the training.
         options.install_sigpipe_handler =
             ::sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL;
         return arrow::fs::InitializeS3(options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Arrow's errors as rtrain's: which of them may pass, what to do, and never a key.
+/// Converts Arrow's errors to rtrain's: transient or not, with advice, and without keys.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -18,7 +18,7 @@
 
 namespace rtrain::storage::internal {
 
-/// Arrow's text without any key of the environment.
+/// Returns Arrow's text with all keys from the environment removed.
 [[nodiscard]] inline std::string without_keys(std::string text) {
     for (const char* const name :
          {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_CLIENT_SECRET",
@@ -44,11 +44,11 @@ namespace rtrain::storage::internal {
                          "RESOURCE_NOT_FOUND", "HTTP status 404", "NOT_FOUND"});
 }
 
-/// Throws what an Arrow call returned. What is not known to last counts as passing.
+/// Throws the error of an Arrow call. Errors not known to be permanent count as transient.
 [[noreturn]] inline void throw_status(const arrow::Status& status, std::string_view action,
                                       const std::string& uri) {
     std::string text = without_keys(status.message());
-    text.resize(std::min(text.find('\n'), text.size())); // HDFS lists every place it looked in
+    text.resize(std::min(text.find('\n'), text.size())); // HDFS lists every path it searched
     const auto error = [&](std::string_view advice) {
         return rtrain::detail::concat("cannot ", action, ' ', uri, ": ", text, "; ", advice);
     };
@@ -58,11 +58,11 @@ namespace rtrain::storage::internal {
                             "HTTP status 403", "Permission denied", "PERMISSION_DENIED",
                             "UNAUTHENTICATED", "Could not create a OAuth2"})) {
         throw StorageError("RT-S10", error("check the credentials in the environment of every "
-                                           "rank, and what they allow"));
+                                           "rank, and their permissions"));
     }
     if (is_absence(status)) {
         throw StorageError("RT-S10",
-                           error("check the bucket and the path; rtrain creates no bucket"));
+                           error("check the bucket and the path; rtrain does not create buckets"));
     }
     if (status.IsInvalid() || status.IsNotImplemented() || status.IsTypeError() ||
         contains_any(text, {"HTTP status 400", "HTTP status 301", "INVALID_ARGUMENT",
@@ -70,7 +70,7 @@ namespace rtrain::storage::internal {
         throw StorageError("RT-S10", error("correct the URI or the installation"));
     }
     throw TransientStorageError("RT-S11",
-                                error("the service may be overloaded or out of reach; check its "
+                                error("the service may be overloaded or unreachable; check its "
                                       "address and the network"));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Writing much at once, past the system's page cache: copying into it costs more than the disk
-/// needs, and pushes out what others have there.
+/// BulkFile: writes large amounts of data with direct I/O: copying into the page cache costs more
+/// than the disk needs, and evicts other data.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -23,11 +23,11 @@
 
 namespace rtrain::storage {
 
-/// Collects what is written in blocks, and shows each to `observer.add(data, bytes)` before it goes
-/// to the file. Where the file system cannot do without its cache, it uses it.
+/// Buffers writes in blocks, and passes each to `observer.add(data, bytes)` before writing it. Uses
+/// the page cache if the file system does not support direct I/O.
 class BulkFile {
 public:
-    /// Of a block; what processor caches hold, and a multiple of all disks' sectors.
+    /// Size of a block: fits processor caches, and is a multiple of all disks' sectors.
     static constexpr std::size_t block = std::size_t{3} << 20;
 
     explicit BulkFile(std::filesystem::path path)
@@ -69,12 +69,12 @@ public:
         }
     }
 
-    /// Writes the rest and makes all durable. The file is closed, also by an error.
+    /// Writes the rest and syncs. Closes the file, also on an error.
     template <class Observer>
     void finish(Observer& observer) {
         if (filled_ > 0) {
             observer.add(buffer_.get(), filled_);
-            bypass_cache(false); // the rest is no whole sector
+            bypass_cache(false); // the rest is not a whole sector
             flush();
         }
         const bool synced = ::fsync(descriptor_) == 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Files that are complete or absent after a crash.
+/// Files that are either complete or absent after a crash.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -81,14 +81,14 @@ public:
     }
     void write(std::string_view text) { write(text.data(), text.size()); }
 
-    /// After an error the file must be written anew: what reached the disk is unknown.
+    /// After an error the file must be rewritten: what reached the disk is unknown.
     void sync() {
         if (::fsync(descriptor_) != 0) {
             throw system_error("sync", path_);
         }
     }
 
-    /// Whether `path` still names it.
+    /// True if `path` still refers to this file.
     [[nodiscard]] bool is_at(const std::filesystem::path& path) const {
         struct stat mine {};
         struct stat there {};
@@ -96,7 +96,7 @@ public:
                mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
     }
 
-    /// Some file systems report here that they could not write.
+    /// Some file systems report write errors here.
     void close() {
         if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) {
             throw system_error("close", path_);
@@ -108,8 +108,8 @@ private:
     int descriptor_;
 };
 
-/// Opens an ordinary file to read; a pipe without a writer does not block. Throws StorageError:
-/// RT-S3 it cannot be opened, RT-S4 it is something else.
+/// Opens a regular file to read; a pipe without a writer does not block. Throws StorageError: RT-S3
+/// cannot open, RT-S4 not a regular file.
 [[nodiscard]] inline process::Descriptor open_to_read(const std::filesystem::path& path,
                                                       int flags = 0) {
     process::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags));
@@ -119,12 +119,12 @@ private:
     }
     if (!S_ISREG(status.st_mode)) {
         throw StorageError("RT-S4",
-                           detail::concat("cannot read ", path.string(), ": not an ordinary file"));
+                           detail::concat("cannot read ", path.string(), ": not a regular file"));
     }
     return file;
 }
 
-/// A stream of an ordinary file; for anything else, one that has failed.
+/// Opens a stream of a regular file; for anything else, the stream has failed.
 [[nodiscard]] inline std::ifstream open_stream(const std::filesystem::path& path) {
     std::error_code error;
     std::ifstream file;
@@ -136,14 +136,14 @@ private:
     return file;
 }
 
-/// A file being read from its beginning.
+/// A file read from its beginning.
 class InputFile {
 public:
-    /// `flags`: without O_NOFOLLOW, symbolic links are followed.
+    /// `flags`: without O_NOFOLLOW, follows symbolic links.
     explicit InputFile(std::filesystem::path path, int flags = O_NOFOLLOW)
         : path_(std::move(path)), file_(open_to_read(path_, flags)) {}
 
-    /// As the system states it; 0 where it does not.
+    /// Size reported by the system; 0 if it reports none.
     [[nodiscard]] std::uint64_t size() const noexcept {
         struct stat status {};
         return ::fstat(file_.get(), &status) == 0 && status.st_size > 0
@@ -151,7 +151,7 @@ public:
                    : 0;
     }
 
-    /// Fills the buffer; less than `bytes` only at the end of the file.
+    /// Fills the buffer; returns less than `bytes` only at the end of the file.
     std::size_t read(char* buffer, std::size_t bytes) {
         std::size_t filled = 0;
         while (filled < bytes) {
@@ -189,33 +189,33 @@ inline void sync_directory(const std::filesystem::path& directory) {
     }
 }
 
-/// `to` is what it was or what `from` was, never something between.
+/// Atomic: `to` is either its old or its new content, never in between.
 inline void rename_file(const std::filesystem::path& from, const std::filesystem::path& to) {
     if (::rename(from.c_str(), to.c_str()) != 0) {
         throw system_error("rename to", to);
     }
 }
 
-/// Renames; it is durable on return.
+/// Renames durably.
 inline void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
     rename_file(from, to);
     sync_directory(to.parent_path());
 }
 
-/// What rtrain puts into a directory for a moment; whoever takes the directory up may remove it.
+/// Prefix of rtrain's temporary files; a later owner of the directory may remove them.
 inline constexpr std::string_view temporary_prefix = ".rtrain-";
 
-/// A name beside `path` that no other thread and no other process uses, in any container.
+/// Returns a sibling name of `path` that no other thread or process uses, in any container.
 [[nodiscard]] inline std::filesystem::path temporary_beside(const std::filesystem::path& path) {
     static std::atomic<std::uint64_t> count{0};
-    static const std::string digits = rtrain::detail::random_digits(); // a forked child has these
+    static const std::string digits = rtrain::detail::random_digits(); // shared by forked children
     return path.parent_path() / rtrain::detail::concat(temporary_prefix, "tmp-", digits, '-',
                                                        ::getpid(), '-', ++count, '-',
                                                        path.filename().string());
 }
 
-/// Replaces the file `path` by what `write(OutputFile&)` writes: a crash leaves the old file or the
-/// new one, an error the old one. Without `durably`, a power failure may leave neither.
+/// Replaces the file `path` with what `write(OutputFile&)` writes: a crash leaves the old file or
+/// the new one, an error the old one. Without `durably`, a power failure may leave neither.
 template <class Write>
 void replace_file_by(const std::filesystem::path& path, Write&& write, bool durably = true) {
     const std::filesystem::path temporary = temporary_beside(path);
@@ -237,26 +237,26 @@ void replace_file_by(const std::filesystem::path& path, Write&& write, bool dura
     }
 }
 
-/// Replaces the file `path` by `text`.
+/// Replaces the file `path` with `text`.
 inline void replace_file(const std::filesystem::path& path, std::string_view text) {
     replace_file_by(path, [&](OutputFile& file) { file.write(text); });
 }
 
-/// The same for what nobody needs behind a power failure.
+/// Same without fsync; the file need not survive a power failure.
 inline void leave_word(const std::filesystem::path& path, std::string_view text) {
     replace_file_by(
         path, [&](OutputFile& file) { file.write(text); }, /*durably=*/false);
 }
 
-/// More is not read into memory as a whole: a file can claim any size.
+/// Larger files are never read into memory as a whole: a file can claim any size.
 inline constexpr std::uint64_t largest_text = std::uint64_t{4} << 30;
-/// The same of a single JSON value that rtrain writes.
+/// Same for a single JSON value that rtrain writes.
 inline constexpr std::uint64_t largest_json = std::uint64_t{1} << 30;
 
-/// Throws StorageError [RT-S4] when it cannot be read, or has more than `limit` bytes.
+/// Throws StorageError [RT-S4] if it cannot be read, or has more than `limit` bytes.
 [[nodiscard]] inline std::string read_file(const std::filesystem::path& path,
                                            std::uint64_t limit = largest_text) {
-    constexpr std::size_t piece = std::size_t{64} << 10; // where it does not say its size
+    constexpr std::size_t piece = std::size_t{64} << 10; // if the size is unknown
     std::optional<InputFile> file;
     try {
         file.emplace(path, 0);
@@ -266,8 +266,8 @@ inline constexpr std::uint64_t largest_json = std::uint64_t{1} << 30;
     const auto check = [&](std::uint64_t bytes) {
         if (bytes > limit) {
             throw StorageError("RT-S4",
-                               detail::concat("cannot read ", path.string(), ": it has ", bytes,
-                                              " bytes, but such a file has at most ", limit));
+                               detail::concat("cannot read ", path.string(), ": the file has ",
+                                              bytes, " bytes, but expected at most ", limit));
         }
     };
     const std::uint64_t size = file->size();
@@ -294,14 +294,14 @@ inline void require(const std::error_code& error, std::string_view action,
     }
 }
 
-/// Creates a directory and those above it.
+/// Creates a directory and its parents.
 inline void create_directories(const std::filesystem::path& directory) {
     std::error_code error;
     std::filesystem::create_directories(directory, error);
     require(error, "create", directory);
 }
 
-/// Removes a file, or a directory with all in it; nothing there is no error.
+/// Removes a file, or a directory recursively; a missing path is not an error.
 inline void remove_all(const std::filesystem::path& path) {
     std::error_code error;
     std::filesystem::remove_all(path, error);
@@ -310,8 +310,8 @@ inline void remove_all(const std::filesystem::path& path) {
 
 namespace internal {
 
-/// Tells a directory from all others that were or will be at its path. None where the file system
-/// does not say when it was made.
+/// Identifies a directory among all that were or will be at its path. nullopt if the file system
+/// does not report creation times.
 [[nodiscard]] inline std::optional<std::array<std::uint64_t, 5>>
 identity_of(const std::filesystem::path& directory) {
     struct statx it {};
@@ -324,7 +324,7 @@ identity_of(const std::filesystem::path& directory) {
                                         it.stx_btime.tv_nsec};
 }
 
-/// The directory whose name, and those above it, this process has made durable last.
+/// The last directory whose path this process has made durable.
 class DurablePath {
 public:
     [[nodiscard]] static DurablePath& current() {
@@ -353,9 +353,8 @@ private:
 
 } // namespace internal
 
-/// Makes the names of a directory and of those above it durable, also when a process that was
-/// killed has created them. Mount points were there before. Runs lie beside each other: what is
-/// above the last one needs it once.
+/// Makes the names of a directory and of its parents durable, even if created by a process that was
+/// killed. Stops at mount points. Runs share parents, which are synced only once.
 inline void sync_path_to(const std::filesystem::path& directory) {
     const auto device_of = [](const std::filesystem::path& path) {
         struct stat status {};
@@ -367,15 +366,15 @@ inline void sync_path_to(const std::filesystem::path& directory) {
     for (auto at = whole; at.has_relative_path() && device_of(at.parent_path()) == device &&
                           (at == whole || !durable.is(at));
          at = at.parent_path()) {
-        if (::access(at.parent_path().c_str(), R_OK) == 0) { // else we create nothing in it
+        if (::access(at.parent_path().c_str(), R_OK) == 0) { // else nothing was created in it
             sync_directory(at.parent_path());
         }
     }
     durable.set(whole.parent_path());
 }
 
-/// Creates a directory and those above it, `durably` or not. Throws StorageError [RT-S1] when it
-/// cannot be created or no file can be written into it.
+/// Creates a directory and its parents, `durably` or not. Throws StorageError [RT-S1] if it cannot
+/// be created or no file can be written into it.
 inline void require_writable(const std::filesystem::path& directory, bool durably = true) {
     const std::filesystem::path probe = temporary_beside(directory / "write-test");
     try {
@@ -390,8 +389,7 @@ inline void require_writable(const std::filesystem::path& directory, bool durabl
         std::filesystem::remove(probe, ignored);
         throw StorageError("RT-S1", detail::concat("cannot write to ", directory.string(), ": ",
                                                    error.message(),
-                                                   "; set storage_path to a directory "
-                                                   "that you may write to"));
+                                                   "; set storage_path to a writable directory"));
     }
 }
 

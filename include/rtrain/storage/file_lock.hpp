@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A lock that processes of a node pass on. The kernel frees it when its owner ends, however it
-/// ends.
+/// A lock shared by the processes of a node. The kernel releases it when its owner exits, for any
+/// reason.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -20,19 +20,19 @@
 namespace rtrain::storage {
 namespace internal {
 
-/// Locks an open file, LOCK_EX or LOCK_SH; false when another has it locked. Throws StorageError
-/// [RT-S3] when it cannot be locked at all, where waiting would have no end.
+/// Locks an open file, LOCK_EX or LOCK_SH; false if another process has locked it. Throws
+/// StorageError [RT-S3] if it cannot be locked at all, because waiting would never end.
 [[nodiscard]] inline bool try_flock(int descriptor, int kind, const std::filesystem::path& path) {
     while (::flock(descriptor, kind | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) {
             return false;
         }
         if (errno != EINTR) {
-            throw StorageError(
-                "RT-S3",
-                rtrain::detail::concat("cannot lock ", path.string(), ": ", std::strerror(errno),
-                                       "; if its file system has no locks (flock), use a "
-                                       "directory on one that has"));
+            throw StorageError("RT-S3",
+                               rtrain::detail::concat("cannot lock ", path.string(), ": ",
+                                                      std::strerror(errno),
+                                                      "; if its file system does not support "
+                                                      "flock, use a directory on one that does"));
         }
     }
     return true;
@@ -40,7 +40,7 @@ namespace internal {
 
 } // namespace internal
 
-/// A lock on a file, which is made if need be and which its last owner may remove.
+/// A lock on a file, which is created if missing and may be removed by its last owner.
 class FileLock {
 public:
     explicit FileLock(std::filesystem::path path)
@@ -54,15 +54,15 @@ public:
     FileLock& operator=(const FileLock&) = delete;
     ~FileLock() { ::close(descriptor_); }
 
-    /// Whether it got the lock, LOCK_EX or LOCK_SH. A change of the lock may let others in between.
-    /// Throws StorageError [RT-S3] when there can be no lock.
+    /// Returns true if it acquired the lock, LOCK_EX or LOCK_SH. Converting the lock is not atomic.
+    /// Throws StorageError [RT-S3] if locking is impossible.
     [[nodiscard]] bool try_lock(int kind) {
         return internal::try_flock(descriptor_, kind, path_) && is_current();
     }
-    /// With LOCK_EX only. Who waits for it finds that it is no longer current.
+    /// With LOCK_EX only. Waiting processes find that the lock is no longer current.
     void remove_file() { ::unlink(path_.c_str()); }
 
-    /// Whether another removed the file since it was opened.
+    /// False if another process removed the file since it was opened.
     [[nodiscard]] bool is_current() const {
         struct stat mine = {};
         struct stat named = {};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A file system: where checkpoints and results are kept, on disks or on a storage service. Local
-/// is storage/local.hpp, S3 and its like are storage/arrow.hpp; any type that meets the concept
-/// will do. It needs no rename and no append, because object stores have neither.
+/// Filesystem: where checkpoints and results are stored, on disks or on a storage service. Local is
+/// storage/local.hpp, S3 and compatible services are storage/arrow.hpp; any type that satisfies the
+/// concept works. Needs no rename and no append, because object stores have neither.
 ///
-/// Paths are '/'-separated strings as the file system knows them, for example "bucket/team/run".
-/// Every member throws StorageError for what cannot be done, TransientStorageError when it may
-/// succeed later, and is called by several threads at once.
+/// Paths are '/'-separated strings within the file system, for example "bucket/team/run". Members
+/// may be called concurrently. They throw StorageError for permanent failures,
+/// TransientStorageError for failures that a retry may fix.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -25,12 +25,12 @@
 namespace rtrain {
 namespace storage {
 
-/// What a directory holds: a file or another directory.
+/// A directory entry: a file or a directory.
 struct Entry {
-    std::string name; ///< relative to the directory that was listed
+    std::string name; ///< relative to the listed directory
     std::uint64_t size = 0;
-    bool is_directory = false;    ///< else a file
-    std::int64_t modified_ns = 0; ///< of a file: when, since 1970; 0 where it is not known
+    bool is_directory = false;    ///< otherwise a file
+    std::int64_t modified_ns = 0; ///< of a file: nanoseconds since 1970; 0 if unknown
 
     friend bool operator==(const Entry&, const Entry&) = default;
 };
@@ -87,29 +87,29 @@ concept HasReadsAt = requires(const F& files) {
 
 namespace storage {
 
-/// What every file system offers.
-/// - `list`: the direct children in any order; none when there is no such directory.
+/// Requirements of a file system.
+/// - `list`: the direct children in any order; empty if the directory does not exist.
 /// - `read`: a small file as a whole.
-/// - `write`: creates or replaces a file, with the directories above it. Readers see all of it or
-///   nothing, also when the writer dies; it is durable on return.
-/// - `upload`: as `write`, from a local file of any size.
+/// - `write`: creates or replaces a file, with its parent directories. Readers see all of it or
+///   nothing, even if the writer dies; it is durable on return.
+/// - `upload`: like `write`, from a local file of any size.
 /// - `download`: into a local file, which is complete or absent.
-/// - `remove`: a file, or a directory with all in it. Nothing there is no error.
+/// - `remove`: a file, or a directory recursively. A missing path is not an error.
 /// - `exists`: a file, or a directory (on an object store: one that is not empty).
 template <class F>
 concept Filesystem =
     std::copyable<F> && detail::HasList<F> && detail::HasReadFile<F> && detail::HasWriteFile<F> &&
     detail::HasUpload<F> && detail::HasDownload<F> && detail::HasRemove<F> && detail::HasExists<F>;
 
-/// Optional: `read_at` reads a part of a file, `length` bytes from `offset` on, fewer at its end
-/// and none behind it. Data sets are read with it. Without it, each node downloads their files once
-/// (storage/random_access_file.hpp). A file system that holds another one says in `bool reads_at()
-/// const` whether that can. Also optional: `look_at` gives the entry of a path, none where nothing
-/// is; without it, the directory above is listed.
+/// Optional: `read_at` reads part of a file, `length` bytes from `offset`, fewer at its end and
+/// none after it. Data sets use it. Without it, each node downloads their files once
+/// (storage/random_access_file.hpp). A file system that wraps another one reports whether that
+/// supports it with `bool reads_at() const`. Also optional: `look_at` returns the entry of a path,
+/// nullopt if it does not exist; without it, the parent directory is listed.
 template <class F>
 concept RandomAccessFilesystem = Filesystem<F> && detail::HasReadAt<F>;
 
-/// Why `F` is no file system: one sentence for each unmet requirement.
+/// Explains why `F` is not a Filesystem: one sentence for each unmet requirement.
 template <class F>
 struct ExplainFilesystem {
     static_assert(std::copyable<F>,
@@ -136,10 +136,10 @@ struct ExplainFilesystem {
 
 struct Local;
 
-/// Any file system, chosen at run time. Copies are cheap and share it.
+/// Any file system, chosen at run time. Copies are cheap and share state.
 class AnyFilesystem {
 public:
-    /// `scheme` names it in messages: "s3" gives "s3://bucket/run".
+    /// `scheme`: used in messages; "s3" gives "s3://bucket/run".
     template <class F>
     requires(!std::same_as<F, AnyFilesystem> && std::is_class_v<F>)
         AnyFilesystem(F files, std::string scheme = "")
@@ -165,23 +165,23 @@ public:
     }
     void remove(const std::string& path) const { held_->remove(path); }
     [[nodiscard]] bool exists(const std::string& path) const { return held_->exists(path); }
-    /// As RandomAccessFilesystem's. Without it, the whole file is read for the part.
+    /// Same as RandomAccessFilesystem's. If unsupported, reads the whole file.
     [[nodiscard]] std::string read_at(const std::string& path, std::uint64_t offset,
                                       std::size_t length) const {
         return held_->read_at(path, offset, length);
     }
-    /// What `path` is: a file or directory, none where nothing is.
+    /// Returns the entry at `path`, a file or directory; nullopt if it does not exist.
     [[nodiscard]] std::optional<Entry> look_at(const std::string& path) const {
         return held_->look_at(path);
     }
-    /// Whether the file system itself reads parts of files.
+    /// True if the file system itself supports reading parts of files.
     [[nodiscard]] bool reads_at() const { return held_->reads_at(); }
 
-    /// Whether it holds a storage::Local, so that `path` is one of this machine.
+    /// True if it wraps a storage::Local, so that `path` is on this machine.
     [[nodiscard]] bool is_local() const { return is_local_; }
-    /// What the constructor was given; empty for local files.
+    /// The constructor's argument; empty for local files.
     [[nodiscard]] const std::string& scheme() const noexcept { return scheme_; }
-    /// For messages: "s3://bucket/run"; the path itself when there is no scheme.
+    /// Returns the name used in messages: "s3://bucket/run", or the path without a scheme.
     [[nodiscard]] std::string uri(const std::string& path) const {
         return scheme_.empty() ? path : scheme_ + "://" + path;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// GrowingFile: a file that records are appended to, each as a whole or not at all as far as this
-/// process lives. Not durable before the system writes it. Cost tier 0: std only.
+/// GrowingFile: a file that records are appended to, each completely or not at all while this
+/// process lives. Not durable until the system writes it. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/storage/file.hpp>
@@ -23,8 +23,8 @@ namespace rtrain::storage {
 
 class GrowingFile {
 public:
-    /// Creates the file, or goes on at its end. With a `mode`, the file has no more permissions
-    /// than that. Throws StorageError [RT-S3].
+    /// Creates the file, or opens it for appending. `mode` limits the file's permissions. Throws
+    /// StorageError [RT-S3].
     explicit GrowingFile(std::filesystem::path path, mode_t mode = 0666)
         : path_(std::move(path)),
           descriptor_(
@@ -44,8 +44,8 @@ public:
 
     [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 
-    /// Throws StorageError [RT-S3] when there is no room, and leaves the file as it was; where not
-    /// even that can be done, the next call does it first.
+    /// Throws StorageError [RT-S3] if the disk is full, after restoring the file; if that fails,
+    /// the next call restores it first.
     void append(std::string_view record) {
         if (!is_whole_) {
             cut();
@@ -77,17 +77,18 @@ public:
 private:
     void cut() {
         if (::ftruncate(descriptor_, static_cast<off_t>(size_)) != 0) {
-            throw system_error("cut", path_);
+            throw system_error("truncate", path_);
         }
     }
 
     std::filesystem::path path_;
     int descriptor_;
     std::uint64_t size_ = 0;
-    bool is_whole_ = true; ///< no part of a record is behind `size_`
+    bool is_whole_ = true; ///< no partial record follows `size_`
 };
 
-/// Leaves the first `bytes` of a file, durably: a power failure brings back no more, or all of it.
+/// Truncates a file to its first `bytes`, durably: after a power failure it has either the old or
+/// the new size.
 inline void cut_off(const std::filesystem::path& path, std::uint64_t bytes) {
     if (std::filesystem::file_size(path) == bytes) {
         return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A directory that a process holds on to, to notice when its path leads elsewhere.
+/// A directory that a process keeps open, to detect when its path leads elsewhere.
 #pragma once
 
 #include <filesystem>
@@ -22,7 +22,7 @@ public:
         }
     }
 
-    /// Nothing is noticed when it cannot be opened.
+    /// Detects nothing if the directory cannot be opened.
     void hold(const std::filesystem::path& directory) {
         descriptor_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (descriptor_ >= 0 && ::fstat(descriptor_, &held_) != 0) {
@@ -31,7 +31,7 @@ public:
         }
     }
 
-    /// Whether the path still leads to what is held. As long as it is open, no new directory gets
+    /// True if the path still leads to the held directory. While it is open, no new directory gets
     /// its inode.
     [[nodiscard]] bool is_at(const std::filesystem::path& directory) const {
         struct stat now {};

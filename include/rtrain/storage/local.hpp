@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The file system of this machine, with everything that is mounted in it.
+/// The local file system, including everything mounted in it.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -28,7 +28,7 @@
 
 namespace rtrain::storage {
 
-/// Creates a directory and those above it; what was created survives a power failure.
+/// Creates a directory and its parents durably.
 inline void create_directories_durably(const std::filesystem::path& directory) {
     std::error_code error;
     if (directory.empty() || std::filesystem::is_directory(directory, error)) {
@@ -36,7 +36,7 @@ inline void create_directories_durably(const std::filesystem::path& directory) {
     }
     const auto parent = directory.parent_path();
     create_directories_durably(parent);
-    std::filesystem::create_directory(directory, error); // no error when another was faster
+    std::filesystem::create_directory(directory, error); // no error if another process created it
     if (error) {
         errno = error.value();
         throw system_error("create", directory);
@@ -59,7 +59,7 @@ inline void copy_contents(const std::filesystem::path& from, OutputFile& to) {
     return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
 
-/// An ordinary file, open for reading parts of it.
+/// A regular file, open for reading parts of it.
 class OpenFile {
 public:
     explicit OpenFile(const std::string& path) : path_(path), descriptor_(open_to_read(path)) {}
@@ -67,12 +67,12 @@ public:
     [[nodiscard]] std::uint64_t size() const {
         struct stat status {};
         if (::fstat(descriptor_.get(), &status) != 0) {
-            throw system_error("look at", path_);
+            throw system_error("stat", path_);
         }
         return static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
     }
 
-    /// Returns how many bytes there were, which are fewer at the end of the file only.
+    /// Returns the number of bytes read, which is smaller only at the end of the file.
     [[nodiscard]] std::size_t read(std::uint64_t offset, std::span<char> bytes) const {
         std::size_t done = 0;
         while (done < bytes.size()) {
@@ -96,14 +96,14 @@ private:
 
 } // namespace internal
 
-/// Paths are those of the system. Writes are durable on return.
+/// Uses the system's paths. Writes are durable on return.
 struct Local {
     [[nodiscard]] std::vector<Entry> list(const std::string& path) const {
         std::vector<Entry> entries;
         std::error_code error;
         for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
              at.increment(error)) {
-            std::error_code gone; // removed by another process since
+            std::error_code gone; // removed concurrently by another process
             Entry entry{.name = at->path().filename().string(),
                         .size = 0,
                         .is_directory = at->is_directory(gone)};
@@ -133,13 +133,13 @@ struct Local {
     [[nodiscard]] std::string read_at(const std::string& path, std::uint64_t offset,
                                       std::size_t length) const {
         const internal::OpenFile file(path);
-        // What a file is said to hold may be more than memory does.
+        // A file's claimed size may exceed memory.
         const std::uint64_t size = file.size();
         std::string bytes(std::min<std::uint64_t>(length, size - std::min(offset, size)), '\0');
         bytes.resize(file.read(offset, bytes));
         return bytes;
     }
-    /// The same into memory of the caller's. Returns how many bytes there were.
+    /// Same into the caller's memory. Returns the number of bytes read.
     [[nodiscard]] std::size_t read_into(const std::string& path, std::uint64_t offset,
                                         std::span<char> bytes) const {
         const internal::OpenFile file(path);
@@ -154,7 +154,7 @@ struct Local {
             if (errno == ENOENT || errno == ENOTDIR) {
                 return std::nullopt;
             }
-            throw system_error("look at", path);
+            throw system_error("stat", path);
         }
         Entry entry{.name = std::filesystem::path(path).filename().string(),
                     .is_directory = S_ISDIR(status.st_mode)};
@@ -204,7 +204,7 @@ private:
 
 static_assert(RandomAccessFilesystem<Local> && detail::HasLookAt<Local>);
 
-/// Writes what nobody needs behind a power failure: on this machine without waiting for the disk.
+/// Writes without fsync on this machine; the file need not survive a power failure.
 inline void leave_word(const AnyFilesystem& files, const std::string& path, std::string_view text) {
     if (files.is_local()) {
         leave_word(std::filesystem::path(path), text);

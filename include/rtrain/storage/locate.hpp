@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// From a path or URI to a file system and the path in it.
+/// Resolves a path or URI to a file system and the path in it.
 #pragma once
 
 #include <rtrain/base/c_locale.hpp>
@@ -24,15 +24,15 @@
 
 namespace rtrain::storage {
 
-/// The parts of "scheme://authority/path?key=value&key=value". Values and path are decoded.
+/// Parts of "scheme://authority/path?key=value&key=value". Values and path are decoded.
 struct Uri {
     std::string scheme;                       ///< lower case
-    std::string authority;                    ///< a host, a bucket; may be empty
+    std::string authority;                    ///< a host or a bucket; may be empty
     std::string path;                         ///< with its leading '/', without a trailing one
-    std::map<std::string, std::string> query; ///< each key once
+    std::map<std::string, std::string> query; ///< unique keys
 };
 
-/// Makes a file system for a URI of its scheme. The URI holds no user information.
+/// Opens a file system for a URI of its scheme. The URI contains no user information.
 using OpenScheme = std::function<Location(const Uri& uri, const TransferConfig& config)>;
 
 namespace internal {
@@ -52,7 +52,7 @@ namespace internal {
     return decoded;
 }
 
-/// Where "://" begins after a scheme; none for a path.
+/// Returns the position of "://" after a scheme; nullopt for a path.
 [[nodiscard]] inline std::optional<std::size_t> end_of_scheme(std::string_view text) {
     const auto end = text.find("://");
     const auto fits = [](char c) {
@@ -65,7 +65,7 @@ namespace internal {
     return end;
 }
 
-/// Where credentials belong instead of the URI.
+/// Returns where to set credentials instead of in the URI.
 [[nodiscard]] inline std::string_view credential_variables(std::string_view scheme) {
     if (scheme == "s3") {
         return "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
@@ -79,11 +79,11 @@ namespace internal {
     if (scheme == "hdfs" || scheme == "viewfs") {
         return "HADOOP_USER_NAME";
     }
-    return "those of the service";
+    return "the service's own variables";
 }
 
-/// Whether the authority may hold a name or key. A key can contain '/', so that its second half
-/// is in the path: a ':' that begins no port gives it away.
+/// True if the authority may contain a name or key. A key can contain '/', so that its second half
+/// is in the path: a ':' without a port reveals this.
 [[nodiscard]] inline bool has_user_information(std::string_view scheme,
                                                std::string_view authority) {
     const auto colon = authority.find(':');
@@ -122,16 +122,16 @@ struct Schemes {
                             "<rtrain/storage/arrow.hpp>"));
         }
     }
-    throw StorageError("RT-S9",
-                       detail::concat("no file system is known for ", scheme,
-                                      "://...; make one with rtrain::storage::register_scheme, or "
-                                      "check the spelling"));
+    throw StorageError(
+        "RT-S9", detail::concat("no file system is registered for ", scheme,
+                                "://...; register one with rtrain::storage::register_scheme, or "
+                                "check the spelling"));
 }
 
 } // namespace internal
 
-/// Splits a URI. Throws StorageError [RT-S8] when it holds user information, which might be a key;
-/// the message does not repeat it.
+/// Splits a URI. Throws StorageError [RT-S8] if it contains user information, which might be a key
+/// and is not in the message.
 [[nodiscard]] inline Uri parse_uri(std::string_view text) {
     const auto end = internal::end_of_scheme(text);
     if (!end) {
@@ -148,11 +148,11 @@ struct Schemes {
     uri.authority = place.substr(0, slash);
     if (internal::has_user_information(uri.scheme, uri.authority)) {
         throw StorageError(
-            "RT-S8", detail::concat("a ", uri.scheme,
-                                    "://... URI holds user information in front of its host; "
-                                    "URIs end up in logs and files, so give credentials in the "
-                                    "environment variables ",
-                                    internal::credential_variables(uri.scheme)));
+            "RT-S8",
+            detail::concat("a ", uri.scheme,
+                           "://... URI contains user information before its host; URIs end up in "
+                           "logs and files, so set credentials in the environment variables ",
+                           internal::credential_variables(uri.scheme)));
     }
     uri.path = internal::percent_decoded(place.substr(slash));
     while (uri.path.ends_with('/')) {
@@ -170,17 +170,17 @@ struct Schemes {
     return uri;
 }
 
-/// Makes locate() know `scheme`, "memory" for example. A later call replaces an earlier one.
+/// Registers `scheme` with locate(), for example "memory". A later call replaces an earlier one.
 inline void register_scheme(std::string scheme, OpenScheme open) {
     auto& schemes = internal::Schemes::instance();
     const std::scoped_lock lock(schemes.mutex);
     schemes.open[std::move(scheme)] = std::move(open);
 }
 
-/// The file system of a path ("results", "/nfs/results"), of "file:///results", or of a URI whose
-/// scheme is registered. storage/arrow.hpp registers s3, gs, hdfs and abfs. `config` limits the
+/// Returns the file system of a path ("results", "/nfs/results"), of "file:///results", or of a URI
+/// with a registered scheme. storage/arrow.hpp registers s3, gs, hdfs and abfs. `config` limits the
 /// requests of that file system. Throws StorageError: RT-S8 for user information in the URI, RT-S9
-/// for an unknown scheme or a bad URI.
+/// for an unknown scheme or an invalid URI.
 [[nodiscard]] inline Location locate(const std::filesystem::path& path_or_uri,
                                      const TransferConfig& config = {}) {
     const std::string text = path_or_uri.string();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where something is kept.
+/// Location: a path on a file system.
 #pragma once
 
 #include <rtrain/storage/filesystem.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One owner for a directory. The kernel frees the lock when its process ends, however it ends.
+/// An exclusive lock on a directory. The kernel releases it when its process exits, for any reason.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -35,9 +35,9 @@ public:
         }
     }
 
-    /// Throws StorageError [RT-S7] when another process of this machine is known to have the lock
-    /// and does not give it back within `patience`. Takes no lock itself, not even for a moment:
-    /// that could be when its owner comes.
+    /// Throws StorageError [RT-S7] if another process of this machine is known to hold the lock and
+    /// does not release it within `patience`. Never takes the lock itself, not even briefly: its
+    /// next owner could fail then.
     static void require_free(const std::filesystem::path& directory,
                              std::chrono::milliseconds patience) {
         constexpr std::chrono::milliseconds pause{20};
@@ -50,22 +50,22 @@ public:
         }
     }
 
-    /// Throws StorageError: RT-S7 another process has the lock, RT-S3 there can be none.
+    /// Throws StorageError: RT-S7 another process holds the lock, RT-S3 locking is impossible.
     void acquire(const std::filesystem::path& directory) {
         const auto file = directory / name;
         descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-                             S_IRUSR | S_IWUSR); // who may read it could hold the lock
+                             S_IRUSR | S_IWUSR); // any reader could hold the lock
         if (descriptor_ < 0) {
             throw system_error("create", file);
         }
-        ::fchmod(descriptor_, S_IRUSR | S_IWUSR); // of an earlier version of rtrain
+        ::fchmod(descriptor_, S_IRUSR | S_IWUSR); // created by an earlier version of rtrain
         if (!internal::try_flock(descriptor_, LOCK_EX, file)) {
             throw held(directory);
         }
     }
 
 private:
-    /// Whether the kernel lists a lock of this file. It does not show those of other containers.
+    /// True if the kernel lists a lock of this file. It does not list those of other containers.
     static bool is_listed(const std::filesystem::path& file) {
         struct stat found {};
         if (::stat(file.c_str(), &found) != 0) {
@@ -88,16 +88,15 @@ private:
     static StorageError held(const std::filesystem::path& directory) {
         return StorageError("RT-S7",
                             detail::concat("another process trains in ", directory.string(),
-                                           "; wait for it, or give this run another "
-                                           "name"));
+                                           "; wait for it, or give this run a different name"));
     }
 
     static constexpr const char* name = ".lock";
     int descriptor_ = -1;
 };
 
-/// Says that a file is being used, as long as this object lives: in_use() of it is true in all
-/// processes. Nothing happens when the file cannot be opened, or its file system has no locks.
+/// Marks a file as in use while this object lives: in_use() returns true for it in all processes.
+/// Does nothing if the file cannot be opened, or its file system has no locks.
 class FileUse {
 public:
     explicit FileUse(const std::filesystem::path& file)
@@ -116,7 +115,7 @@ private:
     int descriptor_;
 };
 
-/// Whether a FileUse of the file lives.
+/// True if a FileUse of the file exists.
 [[nodiscard]] inline bool in_use(const std::filesystem::path& file) {
     const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {

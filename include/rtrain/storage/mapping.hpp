@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A file's bytes in memory, read when they are looked at.
+/// Memory-maps a file, read on access.
 #pragma once
 
 #include <rtrain/storage/file.hpp>
@@ -14,9 +14,9 @@
 
 namespace rtrain::storage {
 
-/// Maps a whole file; private, so that writing to the bytes does not reach the file. The file may
-/// be removed or replaced meanwhile, but must not be cut off. Throws StorageError: RT-S3 it cannot
-/// be opened, RT-S4 it is no ordinary file.
+/// Maps a whole file privately, so that writing to the bytes does not change the file. The file may
+/// be removed or replaced while mapped, but must not be truncated. Throws StorageError: RT-S3
+/// cannot open, RT-S4 not a regular file.
 class Mapping {
 public:
     explicit Mapping(const std::filesystem::path& path) {

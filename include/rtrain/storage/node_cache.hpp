@@ -19,11 +19,11 @@
 
 namespace rtrain::storage {
 
-/// The files `entries` (names and sizes) of `directory`, as local files: downloaded by the first
-/// process of this node that asks, into a directory below TMPDIR that only this user may enter.
-/// `version` tells contents of equal sizes apart, for example a checksum of the manifest.
-/// Throws StorageError as download_files; RT-S12 also when another process's download takes longer
-/// than `config.deadline_s`; RT-S14 when the local directory is not safe.
+/// Returns local copies of the files `entries` (names and sizes) of `directory`. The first process
+/// of this node that calls it downloads them, into a directory below TMPDIR accessible only to this
+/// user. `version` distinguishes contents of equal sizes, for example a checksum of the manifest.
+/// Throws StorageError like download_files; RT-S12 also if another process's download takes longer
+/// than `config.deadline_s`; RT-S14 if the local directory is not safe.
 [[nodiscard]] inline NodeCopy copy_to_node(const AnyFilesystem& files, const std::string& directory,
                                            const std::vector<Entry>& entries,
                                            const std::string& version,
@@ -51,7 +51,7 @@ namespace rtrain::storage {
     throw TransientStorageError(
         "RT-S12", detail::concat("another process of this node did not finish its download of ",
                                  files.uri(directory), " within deadline_s = ", config.deadline_s,
-                                 " s; look at what it does, or allow more time"));
+                                 " s; check that process, or raise deadline_s"));
 }
 
 } // namespace rtrain::storage

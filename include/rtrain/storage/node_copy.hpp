@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Files that the processes of a node share: the first one makes them while the others wait, the
-/// last one to end removes them. The kernel frees the locks of a killed process, so that another
-/// goes on in its place.
+/// Files shared by the processes of a node: the first process creates them while the others wait,
+/// the last one to exit removes them. The kernel releases the locks of a killed process, so that
+/// another one takes over.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -33,7 +33,7 @@
 namespace rtrain::storage {
 namespace internal {
 
-/// A shared copy: its directory, its lock, and a marker that says what is in it completely.
+/// A shared copy: its directory, its lock, and a marker that records its complete content.
 class NodeCopyFiles {
 public:
     explicit NodeCopyFiles(const std::filesystem::path& base)
@@ -44,15 +44,15 @@ public:
     ~NodeCopyFiles() {
         try {
             if (owner_.is_this_process() && lock_ && lock_->try_lock(LOCK_EX)) {
-                remove(); // a forked process has the same lock
+                remove(); // a forked process shares the lock
             }
-        } catch (const StorageError&) { // then others may still read the files
+        } catch (const StorageError&) { // others may still read the files
         }
     }
 
     [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
 
-    /// Fills the directory when no other process has; then shares it. False to begin anew.
+    /// Fills the directory unless another process has, then shares it. Returns false to retry.
     template <class Fill>
     [[nodiscard]] bool share(const std::string& content, const std::vector<Entry>& entries,
                              Fill&& fill) {
@@ -66,13 +66,13 @@ public:
             if (::mkdir(directory_.c_str(), 0700) != 0) {
                 throw system_error("create", directory_);
             }
-            fill(directory_); // on an error, the destructor removes all
+            fill(directory_); // on an error, the destructor removes everything
             OutputFile(marker_).write(content);
         }
         return lock_->try_lock(LOCK_SH) && is_complete(content, entries);
     }
 
-    /// Removes what a killed process left behind, unless another uses it.
+    /// Removes what a killed process left, unless another uses it.
     void sweep() { lock_.emplace(lock_path_); }
 
 private:
@@ -105,14 +105,13 @@ private:
 
 } // namespace internal
 
-/// Keeps a node's copy of files. Copies of it share it.
+/// Keeps a node's copy of files alive. Copies of this object share it.
 class NodeCopy {
 public:
-    /// The files that `fill(directory)` makes in a directory below TMPDIR that only this user may
-    /// enter: made by the first process of this node that asks for this `content`. `entries` are
-    /// names and sizes of those that must be there. Empty when another process is still at it at
-    /// `deadline`. Throws what `fill` throws, and StorageError: RT-S14, or RT-S3 when the system
-    /// refuses.
+    /// Returns the files that `fill(directory)` creates in a directory below TMPDIR accessible only
+    /// to this user. The first process of this node that requests this `content` fills it.
+    /// `entries`: required names and sizes. nullopt if another process is still filling it at
+    /// `deadline`. Throws what `fill` throws, and StorageError: RT-S14, or RT-S3 for system errors.
     template <class Fill>
     [[nodiscard]] static std::optional<NodeCopy>
     make(std::string content, const std::vector<Entry>& entries, Clock::time_point deadline,
@@ -135,7 +134,7 @@ public:
         return NodeCopy(std::move(files));
     }
 
-    /// Where the files are. Others read them, too: do not change them.
+    /// The directory of the files. Other processes read them too: do not change them.
     [[nodiscard]] const std::filesystem::path& directory() const { return files_->directory(); }
 
 private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A directory below TMPDIR for what the processes of a node share, of any run of this user.
+/// A directory below TMPDIR shared by the processes of a node, for all runs of this user.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -20,8 +20,8 @@
 
 namespace rtrain::storage {
 
-/// Made if need be; only this user may look into it or change it. Throws ConfigError [RT-C22],
-/// StorageError [RT-S14].
+/// Created if missing, accessible only to this user. Throws ConfigError [RT-C22], StorageError
+/// [RT-S14].
 [[nodiscard]] inline std::filesystem::path node_directory() {
     auto directory = temporary_directory() / ("rtrain-cache-" + std::to_string(::geteuid()));
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -29,18 +29,18 @@ namespace rtrain::storage {
     }
     struct stat status = {};
     if (::lstat(directory.c_str(), &status) != 0) {
-        throw system_error("look at", directory);
+        throw system_error("stat", directory);
     }
     if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077U) != 0) {
         throw StorageError("RT-S14",
                            detail::concat(directory.string(),
-                                          " must be a directory of this user that nobody else may "
-                                          "enter; remove it, or set TMPDIR to another directory"));
+                                          " must be owned by this user, with no access for others; "
+                                          "remove it, or set TMPDIR to a different directory"));
     }
     return directory;
 }
 
-/// A file name there for what any text describes.
+/// Returns a file name derived from any text.
 [[nodiscard]] inline std::string hash_text(std::string_view text) {
     std::uint64_t hash = 0xcbf29ce484222325U; // FNV-1a
     for (const char c : text) {

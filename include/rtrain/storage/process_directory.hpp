@@ -23,16 +23,16 @@
 
 namespace rtrain::storage {
 
-/// Made new, for this user only; the destructor removes it with all in it. Those of processes that
-/// were killed are removed by the next process that makes one. A lock tells that the owner lives,
-/// also to processes of other containers that see the same directories, but not each other.
+/// Newly created, for this user only; the destructor removes it recursively. The next process that
+/// creates one removes those of killed processes. A lock shows that the owner is alive, even to
+/// processes of other containers that share the directories but cannot see each other.
 class ProcessDirectory {
 public:
     /// `<base>/<name>-<user>-<process>-<random>`. Throws StorageError [RT-S1].
     ProcessDirectory(const std::filesystem::path& base, const std::string& name)
         : owner_(::getpid()) {
         sweep(base, name);
-        do { // until the lock was there before another process has swept
+        do { // until locked before another process sweeps
             close_lock();
             std::string pattern = (base / detail::concat(prefix(name), owner_, "-XXXXXX")).string();
             if (::mkdtemp(pattern.data()) == nullptr) {
@@ -45,7 +45,7 @@ public:
                 throw;
             }
             lock_ = open_directory(path_);
-            ::flock(lock_, LOCK_EX | LOCK_NB); // some file systems have no locks
+            ::flock(lock_, LOCK_EX | LOCK_NB); // some file systems do not support locks
         } while (!std::filesystem::exists(path_));
     }
     ProcessDirectory(const ProcessDirectory&) = delete;
@@ -60,7 +60,7 @@ public:
 
     [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
-    /// Removes such directories of processes that were killed.
+    /// Removes such directories left by killed processes.
     static void sweep(const std::filesystem::path& base, const std::string& name) {
         std::error_code ignored;
         for (const auto& entry : std::filesystem::directory_iterator(base, ignored)) {
@@ -70,7 +70,7 @@ public:
         }
     }
 
-    /// Whether it is such a directory, of a process that was killed.
+    /// True if the path is such a directory of a killed process.
     [[nodiscard]] static bool is_abandoned(const std::filesystem::path& path,
                                            const std::string& name) {
         const std::string directory = path.filename().string();

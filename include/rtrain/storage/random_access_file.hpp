@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A file of any file system, read in parts.
+/// RandomAccessFile: a file of any file system, read in parts.
 #pragma once
 
 #include <rtrain/process/reading.hpp>
@@ -21,18 +21,18 @@
 
 namespace rtrain::storage {
 
-/// Reads where the file is. When its file system has no read_at(), the first read downloads the
-/// file, once a node; the copy lasts as long as anyone on the node has such a file open. Copies of
-/// it share it, and several threads may read at a time.
+/// Reads directly if the file system has read_at(). Otherwise the first read downloads the file,
+/// once per node; the copy exists while any process of the node has such a file open. Copies of
+/// this object share the file, and several threads may read at a time.
 class RandomAccessFile {
 public:
-    /// `size` and `modified_ns` as Entry's; they tell versions of the file apart.
+    /// `size` and `modified_ns`: see Entry; they identify the version of the file.
     RandomAccessFile(AnyFilesystem files, std::string path, std::uint64_t size,
                      std::int64_t modified_ns, TransferConfig config = {})
         : held_(std::make_shared<Held>(std::move(files), std::move(path), size, modified_ns,
                                        std::move(config))) {}
 
-    /// The same of a file in `copy`, which stands for another that messages call `uri`.
+    /// Same for a file in `copy` that represents the file called `uri` in messages.
     RandomAccessFile(NodeCopy copy, std::string path, std::uint64_t size, std::int64_t modified_ns,
                      std::string uri)
         : RandomAccessFile(AnyFilesystem(Local{}), std::move(path), size, modified_ns) {
@@ -40,9 +40,9 @@ public:
         held_->uri = std::move(uri);
     }
 
-    /// `length` bytes from `offset` on; fewer at the end of the file, and none behind it. Throws
-    /// StorageError as RandomAccessFilesystem and copy_to_node(). Those who watch this process are
-    /// told meanwhile.
+    /// Returns `length` bytes from `offset`; fewer at the end of the file, and none after it.
+    /// Throws StorageError like RandomAccessFilesystem and copy_to_node(). Marks this process as
+    /// reading meanwhile.
     [[nodiscard]] std::string read_at(std::uint64_t offset, std::size_t length) const {
         const Reading reading(uri());
         if (held_->files.reads_at()) {
@@ -50,7 +50,7 @@ public:
         }
         return Local{}.read_at(local_copy(), offset, length);
     }
-    /// The same into memory of the caller's. Returns how many bytes there were.
+    /// Same into the caller's memory. Returns the number of bytes read.
     [[nodiscard]] std::size_t read_into(std::uint64_t offset, std::span<char> bytes) const {
         const Reading reading(uri());
         if (held_->files.is_local() || !held_->files.reads_at()) {
@@ -63,7 +63,7 @@ public:
     }
 
     [[nodiscard]] const std::string& path() const noexcept { return held_->path; }
-    /// As it was said, for messages too: "s3://bucket/data/a.txt".
+    /// Returns the original name, also for messages: "s3://bucket/data/a.txt".
     [[nodiscard]] std::string uri() const {
         return held_->uri.empty() ? held_->files.uri(held_->path) : held_->uri;
     }
@@ -84,7 +84,7 @@ private:
         TransferConfig config;
         std::mutex mutex;
         std::optional<NodeCopy> copy;
-        std::string uri; ///< empty: that of the path
+        std::string uri; ///< empty: derived from the path
     };
 
     [[nodiscard]] std::string local_copy() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Trying again what failed for a reason that may pass.
+/// Retries actions that fail transiently.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -23,8 +23,8 @@ namespace rtrain::storage {
 
 using Clock = std::chrono::steady_clock;
 
-/// Seconds to pause after `failures` failures in a row. Random, so that many ranks that one
-/// overload has hit do not all come back at once.
+/// Seconds to pause after `failures` consecutive failures. Random, so that many ranks hit by one
+/// overload do not all return at the same time.
 [[nodiscard]] inline double pause_s(const TransferConfig& config, int failures) {
     thread_local std::minstd_rand random(std::random_device{}());
     const double longest =
@@ -32,7 +32,7 @@ using Clock = std::chrono::steady_clock;
     return longest * std::uniform_real_distribution<double>(0.5, 1.0)(random);
 }
 
-/// When `config.deadline_s` from now is over.
+/// Returns `config.deadline_s` from now.
 [[nodiscard]] inline Clock::time_point deadline_of(const TransferConfig& config) {
     return Clock::now() + detail::duration_of(config.deadline_s);
 }
@@ -43,14 +43,15 @@ namespace internal {
                                                           std::string_view what, int attempts,
                                                           const std::string& last_error) {
     return {"RT-S12",
-            detail::concat(what, " was not done within deadline_s = ", config.deadline_s,
+            detail::concat(what, " did not finish within deadline_s = ", config.deadline_s,
                            " s, in attempt ", std::max(attempts, 1), " of ", config.attempts, "; ",
-                           last_error.empty() ? "no error was met, so the service is slow or silent"
-                                              : "the last error: " + last_error,
-                           "; allow more time or smaller files")};
+                           last_error.empty()
+                               ? "no error was reported, so the service is slow or not responding"
+                               : "the last error: " + last_error,
+                           "; raise deadline_s or use smaller files")};
 }
 
-/// Returns early when asked to stop.
+/// Returns early if a stop is requested.
 inline void pause(double seconds, const std::stop_token& stop) {
     std::mutex mutex;
     std::condition_variable_any stopped;
@@ -58,7 +59,7 @@ inline void pause(double seconds, const std::stop_token& stop) {
     stopped.wait_for(lock, stop, std::chrono::duration<double>(seconds), [] { return false; });
 }
 
-/// What is known about attempts at one thing; read by whoever waits for it.
+/// State of repeated attempts; read by a waiting thread.
 struct Attempts {
     std::mutex mutex;
     int count = 0;
@@ -99,10 +100,10 @@ decltype(auto) try_until(const TransferConfig& config, Clock::time_point deadlin
 
 } // namespace internal
 
-/// Calls `action` until it throws no TransientStorageError, at most `config.attempts` times, and
-/// returns its result. Other exceptions pass. Begins no attempt after `config.deadline_s`.
-/// Throws TransientStorageError [RT-S11] after the last attempt, [RT-S12] at the deadline.
-/// `what` is for messages: "reading s3://bucket/run/result.json".
+/// Calls `action` until it does not throw TransientStorageError, at most `config.attempts` times,
+/// and returns its result. Lets other exceptions through. Starts no attempt after
+/// `config.deadline_s`. Throws TransientStorageError [RT-S11] after the last attempt, [RT-S12] at
+/// the deadline. `what`: used in messages, for example "reading s3://bucket/run/result.json".
 template <class Action>
 decltype(auto) with_retries(const TransferConfig& config, const std::string& what,
                             Action&& action) {

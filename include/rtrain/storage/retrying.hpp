@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file
-/// A file system whose small requests are tried again when they fail in passing. Uploads and
-/// downloads are retried by whoever transfers (storage/transfer.hpp).
+/// A file system that retries small requests after transient failures. Uploads and downloads are
+/// retried by storage/transfer.hpp.
 #pragma once
 
 #include <rtrain/storage/filesystem.hpp>
@@ -38,7 +37,7 @@ public:
                             [&] { return files_.read_at(path, offset, length); });
     }
     [[nodiscard]] std::optional<Entry> look_at(const std::string& path) const {
-        return with_retries(config_, "looking at " + files_.uri(path),
+        return with_retries(config_, "checking " + files_.uri(path),
                             [&] { return files_.look_at(path); });
     }
     [[nodiscard]] bool reads_at() const { return files_.reads_at(); }
@@ -55,7 +54,7 @@ public:
         with_retries(config_, "removing " + files_.uri(path), [&] { files_.remove(path); });
     }
     [[nodiscard]] bool exists(const std::string& path) const {
-        return with_retries(config_, "looking for " + files_.uri(path),
+        return with_retries(config_, "checking for " + files_.uri(path),
                             [&] { return files_.exists(path); });
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which names files in a checkpoint may have. A manifest comes from storage that others may write
-/// to; a name in it must not lead out of the checkpoint's directory, on any file system that the
+/// Valid names of files in a checkpoint. A manifest comes from storage that others may write to; a
+/// name in it must not lead out of the checkpoint's directory, on any file system that the
 /// checkpoint may be copied to. Cost tier 0: std only.
 #pragma once
 
@@ -23,9 +23,9 @@
 
 namespace rtrain::checkpoint {
 
-/// Bytes of a whole name; what S3 allows in a key.
+/// Maximum bytes of a whole name: S3's limit for a key.
 inline constexpr std::size_t max_name_size = 1024;
-/// Bytes of a name between two '/'; what Linux allows.
+/// Maximum bytes of a name between two '/': Linux's limit.
 inline constexpr std::size_t max_name_part_size = 255;
 
 namespace names {
@@ -36,7 +36,7 @@ namespace names {
     return lower;
 }
 
-/// Devices on Windows, with any extension: "con", "NUL.txt", "com1".
+/// True for devices on Windows, with any extension: "con", "NUL.txt", "com1".
 [[nodiscard]] inline bool is_device(std::string_view part) {
     std::string stem = lower_case(part.substr(0, std::min(part.find('.'), part.size())));
     stem.erase(stem.find_last_not_of(' ') + 1);
@@ -56,11 +56,11 @@ namespace names {
 
 } // namespace names
 
-/// True for a relative name with '/' between its parts, such as "state.safetensors" or
-/// "rank 3/größe.json". False for everything that is or may become something else: absolute names,
+/// True for a relative name with '/' between its parts, such as "state.safetensors" or "rank
+/// 3/größe.json". False for everything that is or may be read as something else: absolute names,
 /// drives, empty parts, "." and "..", backslashes, control characters, broken UTF-8, parts that
-/// begin or end in a space or end in a dot (some systems drop these), devices such as "con", and
-/// names that are too long.
+/// begin or end with a space or end with a dot (some systems drop these), devices such as "con",
+/// and names that are too long.
 [[nodiscard]] inline bool is_safe_name(std::string_view name) {
     if (name.size() > max_name_size || !is_plain_text(name) ||
         name.find('\\') != std::string_view::npos) {
@@ -78,8 +78,8 @@ namespace names {
     }
 }
 
-/// Two of `names`, or a name and a directory of another, that some file system takes for the same:
-/// equal but for the case of ASCII letters. Nothing when there are none.
+/// Finds two of `names`, or a name and a directory of another, that some file systems treat as the
+/// same: equal except for the case of ASCII letters. nullopt if there are none.
 [[nodiscard]] inline std::optional<std::pair<std::string, std::string>>
 find_name_clash(std::span<const std::string> names) {
     std::map<std::string, std::string> files;       // in lower case -> as written
@@ -106,8 +106,8 @@ find_name_clash(std::span<const std::string> names) {
     return std::nullopt;
 }
 
-/// True when `directory`/`name` is an ordinary file that is reached without following a symbolic
-/// link below `directory`.
+/// True if `directory`/`name` is a regular file that is reached without following a symbolic link
+/// below `directory`.
 [[nodiscard]] inline bool is_plain_file(const std::filesystem::path& directory,
                                         std::string_view name) {
     if (!is_safe_name(name)) {

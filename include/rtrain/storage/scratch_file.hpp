@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file
-/// A file for what this process has no memory for. It is seen as memory, and read and written past
-/// the system's page cache. It has no name, so that nothing stays behind however the process ends.
+/// ScratchFile: a file for data that does not fit in memory. Memory-mapped, and read and written
+/// past the page cache. It has no name, so nothing is left however the process ends.
 #pragma once
 
 #include <rtrain/process/descriptor.hpp>
@@ -25,18 +24,18 @@ namespace rtrain::storage {
 
 class ScratchFile {
 public:
-    /// Some of its bytes, in whole pages.
+    /// A range of the file, in whole pages.
     struct Region {
         std::byte* data = nullptr;
         std::size_t bytes = 0;
-        std::size_t begin = 0; ///< in the file
+        std::size_t begin = 0; ///< offset in the file
     };
 
-    /// Throws StorageError [RT-S3] unless `directory` is one in which files can be made.
+    /// Throws StorageError [RT-S3] unless files can be created in `directory`.
     explicit ScratchFile(std::filesystem::path directory) : directory_(std::move(directory)) {
         file_ =
             process::Descriptor(::open(directory_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-        if (file_.get() < 0 && errno != ENOENT && errno != ENOTDIR) { // not all file systems can
+        if (file_.get() < 0 && errno != ENOENT && errno != ENOTDIR) { // may be unsupported
             std::string name = (directory_ / ".rtrain-XXXXXX").string();
             file_ = process::Descriptor(::mkostemp(name.data(), O_CLOEXEC));
             if (file_.get() >= 0) {
@@ -44,7 +43,7 @@ public:
             }
         }
         if (file_.get() < 0) {
-            throw system_error("make a file in", directory_);
+            throw system_error("create a file in", directory_);
         }
         const std::string again = "/proc/self/fd/" + std::to_string(file_.get());
         direct_ = process::Descriptor(::open(again.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
@@ -58,8 +57,8 @@ public:
         }
     }
 
-    /// Zeroed, for as long as this lives. The disk has room for it: writing there cannot fail.
-    /// Throws StorageError [RT-S3].
+    /// Returns a zeroed region that lives as long as this object. Disk space is reserved, so writes
+    /// cannot fail. Throws StorageError [RT-S3].
     [[nodiscard]] Region map(std::size_t bytes) {
         Region region;
         region.bytes = (bytes + page - 1) / page * page;
@@ -81,18 +80,18 @@ public:
         return region;
     }
 
-    /// Copies a region to `to`, which begins at a multiple of `page` and has room for
-    /// region.bytes. Nobody changes the region meanwhile. Throws StorageError [RT-S3].
+    /// Copies a region to `to`, which is aligned to `page` and has space for region.bytes. The
+    /// region must not change during the call. Throws StorageError [RT-S3].
     void read(const Region& region, std::byte* to) const {
         transfer(region, to, "read from", ::pread);
     }
-    /// The other way. Who looks at region.data afterwards sees it.
+    /// Copies `from` to a region; region.data shows the new bytes.
     void write(const Region& region, std::byte* from) const {
         transfer(region, from, "write to", ::pwrite);
     }
 
-    /// Waits until the disk has what was written to region.data, and gives its memory back; not
-    /// only this process's, but what the system keeps of the file, too.
+    /// Waits until the disk has what was written to region.data, and frees its memory, in this
+    /// process and in the page cache.
     void drop(const Region& region) const {
         constexpr unsigned all =
             SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
@@ -116,7 +115,7 @@ private:
             } else if (moved < 0 && errno == EINVAL && direct) {
                 is_direct_ = false;
             } else if (moved == 0 || errno != EINTR) {
-                errno = moved == 0 ? EIO : errno; // its end is behind all regions
+                errno = moved == 0 ? EIO : errno; // the file ends after all regions
                 throw system_error(what, directory_);
             }
         }
@@ -134,7 +133,7 @@ private:
 
     std::filesystem::path directory_;
     process::Descriptor file_;
-    process::Descriptor direct_; ///< the same file, past the cache; not all file systems can
+    process::Descriptor direct_; ///< the same file with O_DIRECT; not supported by all file systems
     mutable std::atomic<bool> is_direct_ = false;
     std::size_t end_ = 0;
     std::vector<Region> regions_;

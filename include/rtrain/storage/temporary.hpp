@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where temporary files go: $TMPDIR, or /tmp.
+/// The directory of temporary files: $TMPDIR, or /tmp.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -16,7 +16,7 @@
 
 namespace rtrain::storage {
 
-/// Throws ConfigError [RT-C22] when it is not a directory, or no file can be created in it.
+/// Throws ConfigError [RT-C22] if it is not a directory, or no file can be created in it.
 [[nodiscard]] inline std::filesystem::path temporary_directory() {
     std::error_code error;
     auto directory = std::filesystem::temp_directory_path(error);
@@ -27,7 +27,7 @@ namespace rtrain::storage {
         return directory;
     }
     for (const char* const variable : std::array{"TMPDIR", "TMP", "TEMP", "TEMPDIR"}) {
-        if (const char* const value = std::getenv(variable)) { // the first that is set counts
+        if (const char* const value = std::getenv(variable)) { // the first that is set is used
             throw ConfigError("RT-C22",
                               detail::concat(variable, " is \"", value, "\": ", error.message(),
                                              "; set ", variable,

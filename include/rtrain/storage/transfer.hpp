@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file
-/// Many files to or from a file system: several at a time, tried again when that may help, within
-/// one time limit.
+/// Transfers many files to or from a file system: several at a time, with retries where they may
+/// help, within one time limit.
 ///
-/// A call that hangs in the network cannot be ended from outside. At the deadline the threads are
-/// therefore left behind: each ends with the request that it waits for, and starts no other.
+/// A call that hangs in the network cannot be canceled from outside. At the deadline the threads
+/// are therefore detached: each ends with its current request, and starts no other.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -38,7 +37,7 @@ namespace rtrain::storage {
 namespace internal {
 
 struct Task {
-    std::string what; ///< for messages: "uploading s3://bucket/run/a"
+    std::string what; ///< used in messages: "uploading s3://bucket/run/a"
     std::string file;
     std::uint64_t bytes = 0;
     std::function<void()> action;
@@ -55,7 +54,7 @@ public:
         }
     }
 
-    /// Does all tasks. Throws the first error, or TransientStorageError [RT-S12].
+    /// Runs all tasks. Throws the first error, or TransientStorageError [RT-S12].
     static void run(const std::shared_ptr<Crew>& crew) {
         const auto threads = std::min(static_cast<std::size_t>(std::max(crew->config_.parallel, 1)),
                                       crew->tasks_.size());
@@ -63,7 +62,7 @@ public:
         for (std::size_t i = 0; i < threads; ++i) {
             try {
                 process::Thread([crew] { crew->work(); }).detach();
-            } catch (const LaunchError&) { // fewer do, too
+            } catch (const LaunchError&) { // fewer threads also work
                 if (crew->working_ == 0) {
                     throw;
                 }
@@ -76,7 +75,7 @@ public:
         do {
             ended = crew->changed_.wait_until(lock, std::min(crew->deadline_, Clock::now() + slice),
                                               [&] { return crew->working_ == 0; });
-            RankStatus::current().advance(); // slow it may be, but it has a deadline: no hang
+            RankStatus::current().advance(); // slow, but with a deadline: not a hang
         } while (!ended && Clock::now() < crew->deadline_);
         crew->stop_.request_stop();
         if (crew->error_) {
@@ -130,7 +129,7 @@ private:
     [[noreturn]] void throw_late() {
         for (std::size_t at = 0; at < tasks_.size(); ++at) {
             const std::scoped_lock lock(attempts_[at].mutex);
-            if (attempts_[at].count >= 0) { // the first that is not done
+            if (attempts_[at].count >= 0) { // the first unfinished task
                 throw deadline_error(config_, tasks_[at].what, attempts_[at].count,
                                      attempts_[at].last_error);
             }
@@ -156,7 +155,8 @@ inline void run_tasks(std::vector<Task> tasks, const TransferConfig& config,
     Crew::run(std::make_shared<Crew>(std::move(tasks), config, deadline));
 }
 
-/// Sizes of the files in a directory, and in those below it that `names` lead to, by their names.
+/// Returns the sizes of the files in a directory, and in the directories below it that `names` lead
+/// to, by name.
 [[nodiscard]] inline std::map<std::string, std::uint64_t>
 sizes_in(const AnyFilesystem& files, const std::string& directory,
          const std::vector<std::string>& names, const TransferConfig& config,
@@ -190,7 +190,7 @@ sizes_in(const AnyFilesystem& files, const std::string& directory,
     return *sizes;
 }
 
-/// Names with '/' between parts, none of which leads elsewhere.
+/// Requires names with '/' between parts that stay below the directory.
 inline void require_names_below(const std::vector<std::string>& names) {
     const auto is_part = [](std::string_view part) {
         return !part.empty() && part != "." && part != ".." &&
@@ -205,28 +205,29 @@ inline void require_names_below(const std::vector<std::string>& names) {
             rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
         }
         if (!leads_below) {
-            throw StorageError("RT-S15", detail::concat("\"", name,
-                                                        "\" is no name of a file in a directory "
-                                                        "or below it"));
+            throw StorageError(
+                "RT-S15", detail::concat("\"", name,
+                                         "\" is not the name of a file in a directory or below it; "
+                                         "use a relative name without \".\" and \"..\""));
         }
     }
 }
 
 inline void require_size(const std::string& place, std::uint64_t size, std::uint64_t expected) {
     if (size != expected) {
-        throw TransientStorageError(
-            "RT-S13", detail::concat(place, " has ", size, " bytes after its transfer, ", expected,
-                                     " were expected; transfer it again"));
+        throw TransientStorageError("RT-S13",
+                                    detail::concat(place, " has ", size,
+                                                   " bytes after its transfer, but expected ",
+                                                   expected, "; transfer it again"));
     }
 }
 
 } // namespace internal
 
-/// Puts the files `names` of a local directory, such as "a" and "deep/b", into `directory`, and
-/// checks that they arrived with their sizes. On an error, some files may be there, each of them
-/// complete. Throws StorageError: that of the file system; RT-S11 when a file failed
-/// `config.attempts` times; RT-S12 at the deadline; RT-S13 when a size is wrong; RT-S15 for a name
-/// that leads elsewhere.
+/// Uploads the files `names` of a local directory, such as "a" and "deep/b", into `directory`, and
+/// verifies their sizes. On an error, some files may have been uploaded, each of them complete.
+/// Throws StorageError: the file system's own; RT-S11 if a file failed `config.attempts` times;
+/// RT-S12 at the deadline; RT-S13 if a size is wrong; RT-S15 for a name outside of the directory.
 inline void upload_files(const AnyFilesystem& files, const std::filesystem::path& local,
                          const std::vector<std::string>& names, const std::string& directory,
                          const TransferConfig& config = {}) {
@@ -254,9 +255,9 @@ inline void upload_files(const AnyFilesystem& files, const std::filesystem::path
     }
 }
 
-/// Gets the files `names` of `directory` into the local directory, which exists. On an error, some
-/// files may be there, each of them complete. Throws as upload_files, and StorageError [RT-S10]
-/// when the directory has no such file.
+/// Downloads the files `names` of `directory` into the local directory, which must exist. On an
+/// error, some files may have been downloaded, each of them complete. Throws like upload_files, and
+/// StorageError [RT-S10] if the directory has no such file.
 inline void download_files(const AnyFilesystem& files, const std::string& directory,
                            const std::vector<std::string>& names,
                            const std::filesystem::path& local, const TransferConfig& config = {}) {
@@ -269,7 +270,7 @@ inline void download_files(const AnyFilesystem& files, const std::string& direct
         const auto size = sizes.find(name);
         if (size == sizes.end()) {
             throw StorageError("RT-S10", detail::concat("cannot download ", files.uri(from),
-                                                        ": there is no such file"));
+                                                        ": the file does not exist"));
         }
         tasks.push_back({"downloading " + files.uri(from), name, size->second,
                          [files, from, to = local / name, bytes = size->second] {

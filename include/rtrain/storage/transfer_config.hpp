@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How patient rtrain is with a storage service. Cost tier 0: std only.
+/// Limits of transfers to and from a storage service. Cost tier 0: std only.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,26 @@
 
 namespace rtrain::storage {
 
-/// How far a transfer is.
+/// Progress of a transfer.
 struct TransferProgress {
-    std::string file;              ///< the one that was transferred last
-    std::uint64_t bytes_done = 0;  ///< bytes that have gone
-    std::uint64_t bytes_total = 0; ///< bytes there are
+    std::string file;              ///< the last transferred file
+    std::uint64_t bytes_done = 0;  ///< bytes transferred
+    std::uint64_t bytes_total = 0; ///< total bytes
 };
 
-/// Of transfers from and to storage services. Local files need none of it.
+/// Options of transfers from and to storage services. Local files ignore them.
 struct TransferConfig {
     int parallel = 4; ///< files at a time
-    /// Of each file, the first one included. In each, S3 also tries every request again, up to 5
-    /// times in all. Only failures that may pass are tried again: an overloaded or failing server,
-    /// a lost connection, a time limit.
+    /// Attempts per file, including the first. In each, S3 also tries every request up to 5 times.
+    /// Only transient failures are retried: an overloaded or failing server, a lost connection, a
+    /// timeout.
     int attempts = 5;
-    /// The pause after the first failure. It doubles with each further one up to `max_backoff_s`;
-    /// each pause is drawn at random between half of that and all of it.
+    /// Pause after the first failure. It doubles with each further one up to `max_backoff_s`; each
+    /// pause is random, between half and all of that.
     double first_backoff_s = 0.2;
-    double max_backoff_s = 10;     ///< longest pause between two tries, in seconds
-    double request_timeout_s = 30; ///< of a request that stays without an answer
-    double deadline_s = 1800;      ///< of all files of one upload or download together
+    double max_backoff_s = 10;     ///< longest pause between two attempts, in seconds
+    double request_timeout_s = 30; ///< of a request without a response
+    double deadline_s = 1800;      ///< of all files of one upload or download
     /// Called after each file, by one thread at a time.
     std::function<void(const TransferProgress&)> progress = {};
 };

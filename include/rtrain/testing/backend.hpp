@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The conformance suite of Backend: what the concept cannot say, for a type of one's own. All
-/// ranks run it together, as the backend has them started: under mpirun, for example.
+/// The conformance suite of Backend: tests what the concept cannot check, for custom types. All
+/// ranks run it together, started as the backend requires: under mpirun, for example.
 ///
 /// @code
 /// #include <doctest/doctest.h>
@@ -10,8 +10,8 @@
 /// RTRAIN_TEST_BACKEND(MyBackend, MyBackend{});
 /// @endcode
 ///
-/// makes test cases "Backend.MyBackend.broadcasts_from_every_root" and so on. Each makes a backend
-/// anew, on each rank. What a type lacks of the optional members is tested as rtrain replaces it.
+/// defines test cases "Backend.MyBackend.broadcasts_from_every_root" and so on. Each constructs a
+/// new backend on each rank. Missing optional members are tested with rtrain's fallbacks.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -46,7 +46,7 @@
 
 namespace rtrain::testing {
 
-/// What rtrain relies on in a backend, a member each; RTRAIN_TEST_BACKEND runs them.
+/// Tests of rtrain's requirements for a backend, one per member; run by RTRAIN_TEST_BACKEND.
 class BackendSuite {
 public:
     template <Backend B>
@@ -57,12 +57,12 @@ public:
     }
     BackendSuite(const BackendSuite&) = delete;
     BackendSuite& operator=(const BackendSuite&) = delete;
-    /// Says to the others how the test case has ended: they must not wait for a rank that has
-    /// thrown.
+    /// Sends the outcome of the test case to the other ranks, so that they do not wait for a rank
+    /// that threw.
     ~BackendSuite() {
         try {
             if (!is_finished_ && std::uncaught_exceptions() > 0) {
-                (void)finish(Failure{.message = "the test case has thrown"});
+                (void)finish(Failure{.message = "the test case threw"});
             } else if (!is_finished_) {
                 check_outcomes(finish({}), {});
             }
@@ -89,8 +89,8 @@ public:
         DOCTEST_CHECK(places.equal(at::arange(here.size(0), at::kLong)));
     }
 
-    /// In each type that rtrain itself reduces. Another may be refused, on all ranks, but not be
-    /// reduced wrongly.
+    /// Tests every type that rtrain itself reduces. Other types may be rejected, on all ranks, but
+    /// not reduced incorrectly.
     void reduces_tensors_of_all_types_and_sizes() {
         for (const at::Device device : devices()) {
             for (const auto type : {at::kFloat, at::kDouble, at::kInt, at::kLong, at::kByte}) {
@@ -103,13 +103,13 @@ public:
                 try {
                     check_all_reduce(1000, type, device);
                 } catch (const Error&) {
-                    DOCTEST_MESSAGE("it refuses to reduce " << std::string(c10::toString(type)));
+                    DOCTEST_MESSAGE("the backend rejects " << std::string(c10::toString(type)));
                 }
             }
         }
     }
 
-    /// In every run, too: else parameters would drift apart.
+    /// Also the same bits in every run; otherwise parameters would drift apart.
     void reduces_to_the_same_bits_everywhere() {
         for (const at::Device device : devices()) {
             const at::Tensor mine = (at::arange(12'345, at::kFloat) * (ranks_->rank() + 1)).sin();
@@ -125,7 +125,7 @@ public:
         }
     }
 
-    /// Elements between them stay.
+    /// Elements between them are unchanged.
     void takes_strided_tensors() {
         const int size = ranks_->size();
         for (const at::Device device : devices()) {
@@ -189,7 +189,7 @@ public:
         }
     }
 
-    /// Seen in the files of a directory, on one node.
+    /// Checked with files in a directory, on one node.
     void waits_for_all_in_a_barrier() {
         const ScratchDirectory mine;
         const std::filesystem::path directory(detail::broadcast(*ranks_, mine.path().string(), 0));
@@ -205,7 +205,7 @@ public:
         ranks_->barrier(); // the directory is rank 0's
     }
 
-    /// As buckets of gradients are: several are under way, and each begins again in every pass.
+    /// Like buckets of gradients: several are in flight, and each starts again in every pass.
     void reduces_several_buckets_again_and_again() {
         constexpr int count = 20;
         const at::TensorOptions type = at::TensorOptions(at::kFloat).device(devices().front());
@@ -236,7 +236,7 @@ public:
         }
     }
 
-    /// All ranks are told alike, if it tells: GradScaler relies on it.
+    /// All ranks get the same result, if supported: GradScaler relies on it.
     void tells_whether_a_reduction_is_finite() {
         const at::TensorOptions type = at::TensorOptions(at::kFloat).device(devices().front());
         at::Tensor bucket = ranks_->make_bucket(5000, type);
@@ -251,7 +251,7 @@ public:
             const std::optional<bool> finite = reduction->finite();
             DOCTEST_CHECK(finite.value_or(culprit < 0) == (culprit < 0));
             DOCTEST_CHECK(bucket.cpu().isfinite().all().item<bool>() == (culprit < 0));
-            ranks_->barrier(); // a neighbour may still be reading
+            ranks_->barrier(); // another rank may still be reading
         }
     }
 
@@ -262,10 +262,10 @@ public:
         check_outcomes(finish(ranks_->rank() == last ? expected.back() : Outcome()), expected);
     }
 
-    /// One that waits for a rank that has failed throws, and says why. Then all go on, if it can.
+    /// A rank that waits for a failed rank throws the cause. Then all continue, if supported.
     void lets_no_rank_wait_for_one_that_has_failed() {
         if (!finishes_) {
-            DOCTEST_MESSAGE("skipped: it has no finish(), so ranks wait for one that has failed");
+            DOCTEST_MESSAGE("skipped: without finish(), ranks wait for a rank that has failed");
             return;
         }
         Outcome mine = Failure{.message = "cause"};
@@ -273,9 +273,9 @@ public:
             at::Tensor tensor = at::ones({1 << 20}, devices().front());
             try {
                 ranks_->all_reduce(tensor, ReduceOp::sum);
-                (void)tensor.cpu(); // where a device computes behind the host's back
+                (void)tensor.cpu(); // for a device that computes asynchronously
                 ranks_->barrier();
-                DOCTEST_FAIL_CHECK("rank 0 has left, and the others did not notice");
+                DOCTEST_FAIL_CHECK("rank 0 left, and the others did not notice");
             } catch (const PeerError& error) {
                 DOCTEST_CHECK(caused_by_another(error.code()));
                 DOCTEST_CHECK(error.message().find("cause") != std::string::npos);
@@ -292,7 +292,7 @@ public:
     }
 
 private:
-    /// The host, and what the backend computes on.
+    /// The CPU, and the backend's device.
     [[nodiscard]] std::vector<at::Device> devices() const {
         std::vector<at::Device> found;
         if (const auto device = ranks_->device(); device && !device->is_cpu()) {
@@ -302,7 +302,7 @@ private:
         return found;
     }
 
-    /// What a rank contributes: small integers, so that sums are exact in every type and order.
+    /// A rank's contribution: small integers, so that sums are exact in every type and order.
     [[nodiscard]] static at::Tensor values(int rank, std::int64_t elements, at::ScalarType type) {
         return ((at::arange(elements, at::kLong) * (rank + 3)).remainder(5) + rank % 3).to(type);
     }
@@ -310,7 +310,7 @@ private:
         return (at::arange(elements, at::kFloat) + static_cast<float>(rank + pass)).cos();
     }
 
-    /// What ATen makes of all ranks' tensors.
+    /// The expected result, computed by ATen from all ranks' tensors.
     [[nodiscard]] static at::Tensor combined(const std::vector<at::Tensor>& all, ReduceOp op) {
         at::Tensor result = all[0].clone();
         for (std::size_t rank = 1; rank < all.size(); ++rank) {
@@ -352,7 +352,7 @@ private:
         return ranks_->finish(mine);
     }
 
-    /// `expected` is empty when all have finished.
+    /// `expected` is empty if all ranks finished.
     void check_outcomes(const std::optional<std::vector<Outcome>>& outcomes,
                         std::vector<Outcome> expected) const {
         expected.resize(static_cast<std::size_t>(ranks_->size()));
@@ -379,7 +379,7 @@ private:
 } // namespace rtrain::testing
 
 /// RTRAIN_TEST_BACKEND(name, expression);
-/// `expression` makes a backend on this rank, which has not been started.
+/// `expression` constructs a backend on this rank, which has not been started.
 #define RTRAIN_TEST_BACKEND(NAME, ...)                                                             \
     RTRAIN_TESTING_BACKEND(NAME, numbers_ranks_and_nodes, __VA_ARGS__)                             \
     RTRAIN_TESTING_BACKEND(NAME, reduces_tensors_of_all_types_and_sizes, __VA_ARGS__)              \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The conformance suite of CheckpointPolicy: what the concept cannot say, for a type of one's own.
+/// The conformance suite of CheckpointPolicy: tests what the concept cannot check, for custom
+/// types.
 ///
 /// @code
 /// #include <doctest/doctest.h>
@@ -9,8 +10,8 @@
 /// RTRAIN_TEST_CHECKPOINT_POLICY(Compressed, Compressed{.level = 3});
 /// @endcode
 ///
-/// makes test cases "CheckpointPolicy.Compressed.gives_back_the_whole_state" and so on. They play
-/// the ranks one after the other, in one process.
+/// defines test cases "CheckpointPolicy.Compressed.gives_back_the_whole_state" and so on. They
+/// simulate the ranks one after another, in one process.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -40,15 +41,15 @@
 
 namespace rtrain::testing {
 
-/// Where ranks write: all into the checkpoint, as on a file system that they share, or each into a
-/// directory of its own, whose files are brought together behind it, as on a storage service.
+/// Where ranks write: all into the checkpoint, as on a shared file system, or each into its own
+/// directory, as on a storage service. Those are merged afterwards.
 enum class Layout : unsigned char {
     together, ///< all into one
     apart     ///< each into its own
 };
 
-/// What a run does behind the ranks' writes. `contents` are what they listed, by rank; files that
-/// none lists are read and listed.
+/// Commits after the ranks' writes, as a run does. `contents`: the files they listed, by rank;
+/// unlisted files are read and listed.
 inline void commit(const std::filesystem::path& directory,
                    std::vector<checkpoint::Contents> contents) {
     checkpoint::Manifest manifest;
@@ -61,7 +62,7 @@ inline void commit(const std::filesystem::path& directory,
     storage::replace_file(directory / checkpoint::manifest_file, manifest_text(manifest));
 }
 
-/// A checkpoint of what `ranks` ranks have in common.
+/// Writes a checkpoint of state shared by `ranks` ranks.
 inline void write_checkpoint(checkpoint::AnyPolicy& policy, const std::filesystem::path& directory,
                              const checkpoint::Snapshot& state, int ranks,
                              Layout layout = Layout::together) {
@@ -80,20 +81,20 @@ inline void write_checkpoint(checkpoint::AnyPolicy& policy, const std::filesyste
     commit(directory, std::move(contents));
 }
 
-/// What rtrain relies on in a checkpoint policy; RTRAIN_TEST_CHECKPOINT_POLICY runs its members.
+/// Tests of rtrain's requirements for a checkpoint policy; run by RTRAIN_TEST_CHECKPOINT_POLICY.
 class CheckpointPolicySuite {
 public:
     template <CheckpointPolicy C>
     explicit CheckpointPolicySuite(C policy)
         : policy_(std::make_unique<checkpoint::ThePolicy<C>>(std::move(policy))) {}
 
-    /// To any number of ranks, whatever number has written it.
+    /// Loads on any number of ranks, whatever number wrote it.
     void gives_back_the_whole_state() { check_return(Layout::together); }
 
     void does_without_a_directory_of_all_ranks() { check_return(Layout::apart); }
 
-    /// What training changes afterwards is not in it. A policy that writes in the background gets a
-    /// copy, and must look at nothing else.
+    /// Later training does not change it. A policy that writes in the background gets a copy, and
+    /// must not read anything else.
     void keeps_the_state_of_its_moment() {
         if (saves_nothing()) {
             return;
@@ -118,8 +119,8 @@ public:
         check_same(policy_->read({directory.path(), 0, 1}), then);
     }
 
-    /// Of a tensor that no rank has as a whole, every rank's rows are saved, or the error is a
-    /// CheckpointError: none gets lost in silence.
+    /// For a tensor that no rank has as a whole, either every rank's rows are saved, or a
+    /// CheckpointError is thrown: no rows are silently lost.
     void saves_rows_of_ranks_or_refuses_them() {
         if (saves_nothing()) {
             return;
@@ -155,7 +156,7 @@ public:
                                 CheckpointError);
     }
 
-    /// Training waits for select() also when write() runs in the background, so that it copies
+    /// Training waits for select() even if write() runs in the background, so select() copies
     /// nothing.
     void selects_views() {
         const checkpoint::Snapshot state = some_state();
@@ -172,7 +173,8 @@ public:
             for (const auto& [name, whole] : mine.pieces) {
                 const auto of = state.tensors.find(name);
                 const bool flat = of != state.tensors.end() && of->second.is_contiguous();
-                for (const auto& piece : whole.pieces) { // of another, a piece is no view
+                for (const auto& piece :
+                     whole.pieces) { // pieces of non-contiguous tensors are not views
                     copied += !flat || holds(memory, piece.elements) ? "" : name + ' ';
                 }
             }
@@ -183,7 +185,7 @@ public:
 private:
     [[nodiscard]] bool saves_nothing() const {
         if (!policy_->saves_state()) {
-            DOCTEST_MESSAGE("it saves no state");
+            DOCTEST_MESSAGE("the policy saves no state");
         }
         return !policy_->saves_state();
     }
@@ -204,7 +206,7 @@ private:
         }
     }
 
-    /// Every kind of tensor, and values.
+    /// All kinds of tensors, and values.
     [[nodiscard]] static checkpoint::Snapshot some_state() {
         checkpoint::Snapshot state;
         for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong,
@@ -253,7 +255,7 @@ private:
         DOCTEST_CHECK(different == "");
     }
 
-    /// Whether a tensor lies in the memory of one of those.
+    /// True if a tensor is in the memory of one of those.
     [[nodiscard]] static bool holds(const std::vector<const void*>& memory,
                                     const at::Tensor& tensor) {
         return tensor.numel() == 0 ||
@@ -266,7 +268,7 @@ private:
 } // namespace rtrain::testing
 
 /// RTRAIN_TEST_CHECKPOINT_POLICY(name, expression);
-/// `expression` makes a policy.
+/// `expression` constructs a policy.
 #define RTRAIN_TEST_CHECKPOINT_POLICY(NAME, ...)                                                   \
     RTRAIN_TESTING_CHECKPOINT_POLICY(NAME, gives_back_the_whole_state, __VA_ARGS__)                \
     RTRAIN_TESTING_CHECKPOINT_POLICY(NAME, does_without_a_directory_of_all_ranks, __VA_ARGS__)     \

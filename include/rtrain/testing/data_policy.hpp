@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The conformance suite of DataPolicy: what the concept cannot say, for a type of one's own.
+/// The conformance suite of DataPolicy: tests what the concept cannot check, for custom types.
 ///
 /// @code
 /// #include <doctest/doctest.h>
@@ -9,8 +9,8 @@
 /// RTRAIN_TEST_DATA_POLICY(Newest, Newest{});
 /// @endcode
 ///
-/// makes test cases "DataPolicy.Newest.depends_on_the_request_alone" and so on, in one process.
-/// Each ends with the first thing that is wrong.
+/// defines test cases "DataPolicy.Newest.depends_on_the_request_alone" and so on, in one process.
+/// Each ends at its first error.
 #pragma once
 
 #include <rtrain/data/policy.hpp>
@@ -32,13 +32,13 @@
 
 namespace rtrain::testing {
 
-/// What rtrain relies on in a data policy; RTRAIN_TEST_DATA_POLICY runs its members.
+/// Tests of rtrain's requirements for a data policy; run by RTRAIN_TEST_DATA_POLICY.
 template <DataPolicy D>
 class DataPolicySuite {
 public:
     explicit DataPolicySuite(D policy) : policy_(std::make_shared<const D>(std::move(policy))) {}
 
-    /// int64, one dimension, each a row of the data set.
+    /// Type int64, one dimension, each element a row of the data set.
     void gives_rows_of_the_data_set() const {
         for_each_request([&](const data::EpochRequest& epoch) {
             check_rows(policy_->order(epoch), epoch.rows);
@@ -54,7 +54,7 @@ public:
         });
     }
 
-    /// Not on what was asked before, nor on torch's random numbers.
+    /// Independent of earlier requests and of torch's random numbers.
     void depends_on_the_request_alone() const {
         std::vector<std::pair<data::EpochRequest, at::Tensor>> first;
         for_each_request([&](const data::EpochRequest& epoch) {
@@ -68,7 +68,7 @@ public:
         DOCTEST_REQUIRE(at::detail::getDefaultCPUGenerator().get_state().equal(random_state));
     }
 
-    /// Else some would wait for the others. (Of a policy with rows_at(), rtrain divides the rows.)
+    /// Otherwise some ranks would wait for the others. (With rows_at(), rtrain divides the rows.)
     void gives_all_ranks_equally_many() const {
         for_each_request([&](data::EpochRequest epoch) {
             const std::int64_t mine = detail::HasRowsAt<D> ? 0 : policy_->order(epoch).numel();
@@ -82,7 +82,7 @@ public:
         });
     }
 
-    /// What these read together is what one rank alone reads, but for what does not divide evenly.
+    /// Together these read what a single rank reads, except for rows that do not divide evenly.
     void is_shared_by_as_many_ranks_as_it_says() const {
         for_each_request([&](data::EpochRequest epoch) {
             const std::int64_t sharing = policy_->ranks_sharing(epoch.size);
@@ -97,7 +97,7 @@ public:
         });
     }
 
-    /// order(epoch, taken) and rows_at(): the parts of one order.
+    /// Tests order(epoch, taken) and rows_at(), which divide one order.
     void divides_one_order() const {
         for_each_request([&](const data::EpochRequest& epoch) {
             if constexpr (detail::HasRest<D>) {
@@ -116,7 +116,7 @@ public:
         });
     }
 
-    /// Every rank reads on where it was.
+    /// Every rank continues at its position.
     void goes_on_where_a_run_was_stopped() const {
         for_each_loops([](const auto& loops) {
             for (const int size : {1, 2, 3}) {
@@ -137,11 +137,11 @@ public:
         });
     }
 
-    /// With order(epoch, taken) or rows_at(): no row is left out, and none is read twice but for
-    /// what does not divide evenly.
+    /// With order(epoch, taken) or rows_at(): no row is left out, and none is read twice except
+    /// those that do not divide evenly.
     void goes_on_on_another_number_of_ranks() const {
         if constexpr (!detail::HasRest<D> && !detail::HasRowsAt<D>) {
-            DOCTEST_MESSAGE("it goes on on the same number of ranks only");
+            DOCTEST_MESSAGE("the policy only resumes on the same number of ranks");
         } else {
             for_each_loops([&](const auto& loops) {
                 if (policy_->ranks_sharing(2) > 1) {
@@ -177,7 +177,7 @@ private:
         std::int64_t lanes = 1;
     };
 
-    /// Shuffled and not, over rows by number and, where the policy has lanes, over blocks.
+    /// Shuffled and not, over rows by index and, if the policy has lanes, over blocks.
     template <class Use>
     void for_each_loops(const Use& use) const {
         for (const bool shuffle : {true, false}) {
@@ -222,7 +222,7 @@ private:
                                                rows.max().item<std::int64_t>() < of)));
     }
 
-    /// Where every rank reads everything.
+    /// For policies where every rank reads everything.
     template <class Loops>
     static void resume_each_on_its_own(const Loops& loops) {
         data::Position undisturbed;
@@ -248,7 +248,7 @@ private:
 } // namespace rtrain::testing
 
 /// RTRAIN_TEST_DATA_POLICY(name, expression);
-/// `expression` makes a policy.
+/// `expression` constructs a policy.
 #define RTRAIN_TEST_DATA_POLICY(NAME, ...)                                                         \
     RTRAIN_TESTING_DATA_POLICY(NAME, gives_rows_of_the_data_set, __VA_ARGS__)                      \
     RTRAIN_TESTING_DATA_POLICY(NAME, depends_on_the_request_alone, __VA_ARGS__)                    \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The conformance suite of storage::Filesystem: what the concept cannot say, for a type of one's
-/// own.
+/// The conformance suite of storage::Filesystem: tests what the concept cannot check, for custom
+/// types.
 ///
 /// @code
 /// #include <doctest/doctest.h>
@@ -10,8 +10,8 @@
 /// RTRAIN_TEST_FILESYSTEM(MyFiles, "bucket/scratch", MyFiles("token"));
 /// @endcode
 ///
-/// makes test cases "Filesystem.MyFiles.lists_direct_children" and so on. Each makes the file
-/// system anew; the directory must not exist yet, and is removed at the end of each. Needs no
+/// defines test cases "Filesystem.MyFiles.lists_direct_children" and so on. Each constructs a new
+/// file system; the directory must not exist yet, and is removed at the end of each. Needs no
 /// libtorch.
 #pragma once
 
@@ -37,7 +37,7 @@
 
 namespace rtrain::testing {
 
-/// What rtrain relies on in a file system; RTRAIN_TEST_FILESYSTEM runs its members.
+/// Tests of rtrain's requirements for a file system; run by RTRAIN_TEST_FILESYSTEM.
 class FilesystemSuite {
 public:
     FilesystemSuite(std::string base, storage::AnyFilesystem files)
@@ -47,7 +47,7 @@ public:
     ~FilesystemSuite() {
         try {
             files_.remove(base_);
-        } catch (const std::exception&) { // a test case has said what is wrong
+        } catch (const std::exception&) { // a test case has reported the error
         }
     }
 
@@ -100,7 +100,7 @@ public:
     }
 
     void transfers_files_of_any_size() const {
-        const std::string big = noise((33U << 20U) + 12'345, 2); // in more than one part
+        const std::string big = noise((33U << 20U) + 12'345, 2); // more than one part
         for (const std::string& content : {big, std::string()}) {
             std::ofstream(local_.path() / "from", std::ios::binary) << content;
             files_.upload(local_.path() / "from", base_ + "/up/file");
@@ -110,7 +110,7 @@ public:
         DOCTEST_CHECK(names(files_.list(base_ + "/up")) == std::vector<std::string>{"file"});
     }
 
-    /// Also where the file system cannot: the part is then cut from the whole.
+    /// Also without native support: the part is then cut from the whole file.
     void reads_parts_of_files() const {
         const std::string text = noise(300'000, 3);
         const std::string path = base_ + "/parts/a b.bin";
@@ -128,7 +128,7 @@ public:
         DOCTEST_CHECK(part(text.size(), 10));
         DOCTEST_CHECK(part(text.size() + 1000, 10));
         files_.write(path, text.substr(0, 100));
-        DOCTEST_CHECK(files_.read_at(path, 90, 100) == text.substr(90, 10)); // as it is now
+        DOCTEST_CHECK(files_.read_at(path, 90, 100) == text.substr(90, 10)); // the current content
         files_.write(path, "");
         DOCTEST_CHECK(files_.read_at(path, 0, 10).empty());
         DOCTEST_CHECK_THROWS_AS(static_cast<void>(files_.read_at(base_ + "/none", 0, 1)),
@@ -144,7 +144,7 @@ public:
         DOCTEST_CHECK_FALSE(file->is_directory);
         const auto listed = files_.list(base_ + "/up");
         DOCTEST_REQUIRE(listed.size() == 1);
-        DOCTEST_CHECK(*file == listed.front()); // and when it was modified, where that is known
+        DOCTEST_CHECK(*file == listed.front()); // including modification time, if known
         const auto directory = files_.look_at(base_ + "/up");
         DOCTEST_REQUIRE(directory.has_value());
         DOCTEST_CHECK(directory->is_directory);
@@ -192,7 +192,7 @@ public:
         }
     }
 
-    /// Readers of a file that is being replaced see the old one, the new one or none.
+    /// Readers of a file during replacement get the old one, the new one or none.
     void shows_all_of_a_file_or_nothing() const {
         using namespace std::chrono_literals;
         const std::string path = base_ + "/replaced";
@@ -206,7 +206,7 @@ public:
                 try {
                     const std::string text = files_.read(path);
                     count += text == texts[0] || text == texts[1] ? 0 : 1;
-                } catch (const StorageError&) { // just then there was none
+                } catch (const StorageError&) { // temporarily absent
                 }
             }
             return count;
@@ -237,7 +237,7 @@ private:
 } // namespace rtrain::testing
 
 /// RTRAIN_TEST_FILESYSTEM(name, directory, expression);
-/// `expression` makes a file system, in which `directory` can be made.
+/// `expression` constructs a file system, in which `directory` can be created.
 #define RTRAIN_TEST_FILESYSTEM(NAME, ...)                                                          \
     RTRAIN_TESTING_FILESYSTEM(NAME, says_what_is_absent, __VA_ARGS__)                              \
     RTRAIN_TESTING_FILESYSTEM(NAME, replaces_whole_files, __VA_ARGS__)                             \

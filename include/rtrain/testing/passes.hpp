@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file
-/// Passes over a data set that stop, and go on elsewhere: what ranks, who are objects in this
-/// process, take together. For any loop that keeps a data::Position: batches of a shard, loaders of
-/// torch::data.
+/// Loops over a data set that stop and resume: the rows that simulated ranks in one process read
+/// together. For any loop that keeps a data::Position: batches of a shard, loaders of torch::data.
 #pragma once
 
 #include <rtrain/data/batch.hpp>
@@ -29,12 +27,12 @@ using Rows = std::vector<std::int64_t>;
 
 inline constexpr int to_the_end = std::numeric_limits<int>::max();
 
-/// Rows that are their own numbers, in column "x".
+/// Rows with their own index in column "x".
 [[nodiscard]] inline data::Dataset numbers(std::int64_t rows) {
     return data::from_tensors({{"x", at::arange(rows, at::kLong)}});
 }
 inline constexpr std::int64_t number_bytes = 8;
-/// The same in blocks of these many rows.
+/// The same in blocks of these row counts.
 [[nodiscard]] inline data::Dataset numbers_in_blocks(std::vector<std::int64_t> rows) {
     class Numbers : public data::Dataset::BlockSource {
     public:
@@ -65,7 +63,7 @@ inline void append(Rows& rows, const at::Tensor& x) {
                 all.data_ptr<std::int64_t>() + all.numel());
 }
 
-/// Makes the loop of a rank over the batches of a data set: (rank, size, position).
+/// Constructs a rank's loop over the batches of a data set: (rank, size, position).
 template <class Policy>
 [[nodiscard]] auto loops_over(const data::Dataset& dataset, const data::BatchOptions& options,
                               const Policy& policy = {}) {
@@ -74,7 +72,7 @@ template <class Policy>
     };
 }
 
-/// One rank's rows in up to `steps` batches from `position`, which moves on, batch by batch.
+/// Returns one rank's rows in up to `steps` batches from `position`, which advances batch by batch.
 template <class Loop, class RowsOf>
 [[nodiscard]] std::vector<Rows> walk(Loop loop, data::Position& place, int steps,
                                      const std::shared_ptr<data::Position>& position,
@@ -91,8 +89,8 @@ template <class Loop, class RowsOf>
     return batches;
 }
 
-/// What each of `size` ranks takes in up to `steps` batches, batch by batch. They must take equally
-/// many, and agree about where they are then.
+/// Returns the rows that each of `size` ranks reads in up to `steps` batches, batch by batch. Ranks
+/// must read equally many, and end at the same position.
 template <class MakeLoop, class RowsOf>
 [[nodiscard]] std::vector<std::vector<Rows>> take_apart(data::Position& position, int size,
                                                         int steps, const MakeLoop& make_loop,
@@ -109,11 +107,11 @@ template <class MakeLoop, class RowsOf>
         DOCTEST_REQUIRE(place.epoch == reached.epoch);
     }
     position = reached;
-    position.iterating = false; // a checkpoint does not hold that
+    position.iterating = false; // not part of a checkpoint
     return of_rank;
 }
 
-/// The same, together: by batch and then rank.
+/// The same, combined: by batch and then rank.
 template <class MakeLoop, class RowsOf>
 [[nodiscard]] Rows take(data::Position& position, int size, int steps, const MakeLoop& make_loop,
                         const RowsOf& rows_of) {
@@ -127,7 +125,7 @@ template <class MakeLoop, class RowsOf>
     return rows;
 }
 
-/// How often each of `rows` rows was taken.
+/// Returns how often each of `rows` rows was read.
 [[nodiscard]] inline std::vector<int> counts_of(const Rows& taken, std::int64_t rows) {
     std::vector<int> counts(static_cast<std::size_t>(rows));
     for (const std::int64_t row : taken) {
@@ -137,8 +135,8 @@ template <class MakeLoop, class RowsOf>
 }
 
 /// Saves on 1 to 8 ranks, resumes on 1 to 8, in the middle of the second epoch of 103 rows, a
-/// prime: what one rank reads in the whole epoch is read, and with `padded` only so much again, at
-/// the end, as lets the ranks that resume take equally many.
+/// prime. Together they read what one rank reads in the whole epoch; with `padded`, they only
+/// repeat as many rows at the end as needed for equal counts.
 template <class MakeLoop, class RowsOf>
 void resume_on_any(const MakeLoop& make_loop, const RowsOf& rows_of, bool padded) {
     constexpr std::int64_t rows = 103;
@@ -172,7 +170,7 @@ void resume_on_any(const MakeLoop& make_loop, const RowsOf& rows_of, bool padded
                 wrong += more == 0 || (padded && more == 1) ? 0 : 1;
             }
             DOCTEST_CHECK(wrong == 0);
-            if (saved_on == resumed_on) { // as if nothing had happened
+            if (saved_on == resumed_on) { // identical to an uninterrupted pass
                 data::Position other{.epoch = 1};
                 DOCTEST_CHECK((take(other, saved_on, to_the_end, make_loop, rows_of) == taken));
             }

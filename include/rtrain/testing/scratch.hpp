@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file
-/// What conformance suites need on the disk: a directory that vanishes, and bytes to fill files
-/// with. Cost tier 0: std only.
+/// Scratch directories and test data for conformance suites. Cost tier 0: std only.
 #pragma once
 
 #include <cerrno>
@@ -16,7 +14,7 @@
 
 namespace rtrain::testing {
 
-/// A new directory under the temporary one, removed at the end with all in it.
+/// A new directory below the temporary one, removed recursively at the end.
 class ScratchDirectory {
 public:
     ScratchDirectory() {
@@ -39,7 +37,7 @@ private:
     std::filesystem::path path_;
 };
 
-/// Bytes that no compression or repetition can hide an error in.
+/// Incompressible, non-repeating bytes, which hide no error.
 [[nodiscard]] inline std::string noise(std::size_t bytes, unsigned int seed) {
     std::mt19937_64 random(seed);
     std::string text((bytes + 7) / 8 * 8, '\0');

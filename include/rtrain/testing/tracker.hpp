@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The conformance suite of Tracker: what the concept cannot say, for a type of one's own.
+/// The conformance suite of Tracker: tests what the concept cannot check, for custom types.
 ///
 /// @code
 /// #include <doctest/doctest.h>
 /// #include <rtrain/testing/tracker.hpp>
 ///
-/// /// What the tracker shows of a run: number and "loss" of each report, as a reader finds them.
+/// /// Reads number and "loss" of each report from the tracker's output.
 /// rtrain::testing::ShownReports read_losses(const std::filesystem::path& run_directory);
 ///
 /// RTRAIN_TEST_TRACKER(Losses, read_losses, Losses("losses.txt"));
 /// @endcode
 ///
-/// makes test cases "Tracker.Losses.shows_each_report_once" and so on. They need no training, and
-/// no ranks. Where a process is to be killed, they fork one.
+/// defines test cases "Tracker.Losses.shows_each_report_once" and so on. They need no training, and
+/// no ranks. Tests that kill a process fork one.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -44,10 +44,10 @@
 
 namespace rtrain::testing {
 
-/// Number and "loss" of each report, in the order in which they are shown.
+/// Number and "loss" of each report, in the order of the output.
 using ShownReports = std::vector<std::pair<std::int64_t, double>>;
 
-/// The logs of a run that is taken up again and again.
+/// The logs of a run that is resumed repeatedly.
 class LoggedRun {
 public:
     LoggedRun() : log_(directory(), {{"lr", 0.5}, {"deep", {{"er", "text"}}}}) { take_up(0); }
@@ -58,7 +58,7 @@ public:
         std::filesystem::create_directories(directory);
         return directory;
     }
-    /// What trackers are told of the run.
+    /// Information about the run that trackers get.
     [[nodiscard]] track::RunInfo info() const {
         return {.name = "run",
                 .directory = directory(),
@@ -69,7 +69,7 @@ public:
                 .resumed = counts_ > 0};
     }
 
-    /// The run goes on behind so many reports.
+    /// Resumes the run after so many reports.
     void take_up(std::int64_t reports) {
         Config last;
         for (Config& line : lines()) {
@@ -80,7 +80,7 @@ public:
         ++starts_;
     }
 
-    /// Each loss is another than all before.
+    /// Each loss is different from all before.
     void report(Config metrics = {}) {
         metrics["loss"] = ++last_loss_;
         log_.begin_report();
@@ -92,7 +92,7 @@ public:
             report();
         }
     }
-    /// As worker.log() does.
+    /// Same as worker.log().
     void log_step(std::int64_t step) const {
         const Config line{{track::step_field, step},
                           {track::iteration_field, 0},
@@ -101,7 +101,7 @@ public:
         storage::GrowingFile(directory() / track::steps_file).append(json::serialize(line) + "\n");
     }
 
-    /// What a tracker that has all shows.
+    /// The output of a complete tracker.
     [[nodiscard]] ShownReports reports() const {
         ShownReports all;
         for (const Config& line : lines()) {
@@ -122,12 +122,12 @@ private:
     double last_loss_ = 0;
 };
 
-/// Hands all on to a tracker, and kills its process when a line comes.
+/// Forwards all calls to a tracker, and kills the process at a given line.
 struct KilledAtLine {
-    track::AnyTracker tracker; ///< what is told of the run
-    std::int64_t number;       ///< of the line at which the process ends
-    int lines_between_flushes; ///< after how many it flushes
-    int lines = 0;             ///< that it has been told
+    track::AnyTracker tracker; ///< receives the calls
+    std::int64_t number;       ///< number of the line that kills the process
+    int lines_between_flushes; ///< lines per flush
+    int lines = 0;             ///< lines received so far
 
     void start(const track::RunInfo& info) const { tracker.start(info); }
     [[nodiscard]] track::Position rewind(track::Position position) const {
@@ -145,7 +145,7 @@ struct KilledAtLine {
     void finish() const {}
 };
 
-/// What rtrain relies on in a tracker; RTRAIN_TEST_TRACKER runs its members.
+/// Tests of rtrain's requirements for a tracker; run by RTRAIN_TEST_TRACKER.
 class TrackerSuite {
 public:
     using Read = std::function<ShownReports(const std::filesystem::path& run_directory)>;
@@ -174,7 +174,7 @@ public:
         end(tracker);
     }
 
-    /// Each start of the run has a tracker of its own, as another process would.
+    /// Each start of the run has its own tracker, like a new process.
     void goes_on_in_another_process() {
         for (const auto ending :
              {track::Ending::paused, track::Ending::failed, track::Ending::finished}) {
@@ -189,7 +189,7 @@ public:
         }
     }
 
-    /// It may have reached its reader with all up to there, or with less.
+    /// The reader may have everything up to there, or less.
     void may_be_killed_at_any_line() {
         for (int line = 1; line <= 6; ++line) {
             for (const int behind : {0, line / 2, line - 1}) {
@@ -207,7 +207,7 @@ public:
         }
     }
 
-    /// What it cannot show it leaves out, and shows the rest.
+    /// Leaves out what it cannot show, and shows the rest.
     void takes_odd_metrics() {
         constexpr double infinity = std::numeric_limits<double>::infinity();
         const track::AnyTracker tracker = make_();
@@ -236,7 +236,7 @@ public:
         end(tracker);
     }
 
-    /// They are counted apart, and may come in between.
+    /// Steps are counted separately, and may come between reports.
     void tells_steps_from_reports() {
         for (const std::int64_t behind : {0, 2}) {
             run_.take_up(behind);
@@ -250,7 +250,7 @@ public:
         }
     }
 
-    /// A run on a storage service has only that brought there.
+    /// A run on a storage service only has files uploaded there.
     void writes_only_its_output() {
         const track::AnyTracker tracker = make_();
         run_.report_times(3);
@@ -315,7 +315,7 @@ private:
                 const track::AnyTracker tracker = KilledAtLine{make_(), line, 2};
                 tracker.start(run_.info());
                 track::replay(tracker, run_.directory(), run_.info().position);
-            } catch (...) { // the parent sees that it was not killed
+            } catch (...) { // the parent detects that it was not killed
             }
             ::_exit(1);
         }
@@ -343,7 +343,7 @@ private:
 } // namespace rtrain::testing
 
 /// RTRAIN_TEST_TRACKER(name, read, expression);
-/// `expression` makes a tracker, `read(run_directory)` returns the ShownReports of its reader.
+/// `expression` constructs a tracker, `read(run_directory)` returns the ShownReports of its output.
 #define RTRAIN_TEST_TRACKER(NAME, READ, ...)                                                       \
     RTRAIN_TESTING_TRACKER(NAME, shows_each_report_once, READ, __VA_ARGS__)                        \
     RTRAIN_TESTING_TRACKER(NAME, forgets_what_is_made_again, READ, __VA_ARGS__)                    \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Attempt: one call of the training function on this rank, and what has come of it.
+/// Attempt: one call of the training function on this rank, and its outcome.
 #pragma once
 
 #include <rtrain/backend/torch_settings.hpp>
@@ -26,15 +26,15 @@ namespace rtrain::detail {
 struct Attempt {
     Result result;
     bool preempted = false;
-    std::exception_ptr refused;               ///< the run could not be taken up
-    std::optional<TrainingFailedError> error; ///< what has failed on which ranks
-    std::string began;                        ///< the checkpoint it went on from; "" for none
-    std::string newest;                       ///< the newest at its end
-    std::int64_t iteration = 0;               ///< reports that it holds; on rank 0
+    std::exception_ptr refused;               ///< the run could not be opened
+    std::optional<TrainingFailedError> error; ///< the failures and their ranks
+    std::string began;                        ///< the checkpoint it resumed from; "" for none
+    std::string newest;                       ///< the newest checkpoint at its end
+    std::int64_t iteration = 0;               ///< reports in `newest`; on rank 0
 };
 
-/// Calls the function. False when it was left because the run is to make room, whatever it caught.
-/// Throws what it throws, and what it has caught although it ends the attempt.
+/// Calls the function. Returns false if it left because the run is preempted, even if it caught the
+/// exception. Rethrows its exceptions, including a caught one that ends the attempt.
 [[nodiscard]] inline bool returns(const RunFunction& train_function, Run& run) {
     const RankStatus::In training(Phase::training);
     bool left = false;
@@ -46,31 +46,30 @@ struct Attempt {
     }
     const AttemptStatus& status = AttemptStatus::current();
     if (const auto failure = status.failure()) {
-        throw_error(failure->code(),
-                    failure->message() +
-                        "; the training function caught this error, but ranks may no longer be at "
-                        "the same step, so the attempt fails: let errors of communication and of "
-                        "report() through");
+        throw_error(
+            failure->code(),
+            failure->message() +
+                "; the training function caught this error, but ranks may no longer be at the same "
+                "step, so the attempt fails; do not catch errors of collectives and report()");
     }
     return !left && !status.was_left();
 }
 
-/// What follows the training function on this rank.
+/// Ends the run on this rank after the training function.
 inline void end_run(Attempt& attempt, Run& run) {
     const RankStatus::In finishing(Phase::finishing);
     attempt.preempted ? run.leave() : run.close();
-    // Read before any rank may go on and change the run's directory.
+    // Read before another rank can continue and change the run's directory.
     const storage::Location& at = run.directory().location();
     attempt.result = Result::from_path(at.path, at.filesystem);
 }
 
 [[nodiscard]] inline PreemptionError has_made_room(const Attempt& attempt, const RunConfig& run) {
     PreemptionNotice::current().reset();
-    return PreemptionError(concat("the run was told to make room and has saved ", attempt.newest,
-                                  " in ", attempt.result.path.string(), "; ",
-                                  run.resume == Resume::never
-                                      ? "to go on, use Trainer::restore()"
-                                      : "start the same command again to go on"));
+    return PreemptionError(concat("the run was preempted and saved ", attempt.newest, " in ",
+                                  attempt.result.path.string(), "; ",
+                                  run.resume == Resume::never ? "use Trainer::restore() to resume"
+                                                              : "run the same command to resume"));
 }
 
 [[nodiscard]] inline std::string name_of(const std::optional<Checkpoint>& checkpoint) {

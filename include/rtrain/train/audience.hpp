@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Who hears of a run besides those that a test adds: docs/architecture.md lists them.
+/// Registers a run's default observers: docs/architecture.md lists them.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -35,14 +35,14 @@
 
 namespace rtrain::detail {
 
-/// Those that need not know who trains. Returns the one that add_viewers() describes the run to.
+/// Adds observers that record the run. Returns the report that add_viewers() fills in.
 inline std::shared_ptr<track::RunReport> add_recorders(track::Observers& observers,
                                                        const TrainerOptions& options,
                                                        launch::Session& session) {
     auto report = std::make_shared<track::RunReport>(options.run.checkpoint);
     observers.add(report);
-    observers.add(
-        std::make_shared<track::Trackers>(options.run.trackers, options.config)); // take it
+    observers.add(std::make_shared<track::Trackers>(options.run.trackers,
+                                                    options.config)); // upload the report
     observers.add(std::make_shared<DriverNews>(session));
     observers.add(std::make_shared<ScoreCheck>(options.run.checkpoint));
     if (const auto& port = options.run.console.live) {
@@ -51,8 +51,8 @@ inline std::shared_ptr<track::RunReport> add_recorders(track::Observers& observe
     return report;
 }
 
-/// Callbacks. Those that are called in the background share a thread, which has come to its end
-/// when `observers` has.
+/// Adds the callbacks. Background callbacks share a thread, which has ended when `observers` is
+/// destroyed.
 inline void add_callbacks(track::Observers& observers, const TrainerOptions& options, int ranks,
                           const std::string& run_name) {
     const storage::Location at = run_location(options.run, run_name);
@@ -66,7 +66,7 @@ inline void add_callbacks(track::Observers& observers, const TrainerOptions& opt
     }
 }
 
-/// Whether a word of a command line may be a secret, by its looks.
+/// True if a word of a command line looks like a secret.
 [[nodiscard]] inline bool may_be_secret(std::string word) {
     std::transform(word.begin(), word.end(), word.begin(), detail::lower);
     const auto has = [&](const char* part) { return word.find(part) != std::string::npos; };
@@ -74,7 +74,7 @@ inline void add_callbacks(track::Observers& observers, const TrainerOptions& opt
            (has("://") && has("@"));
 }
 
-/// What people can do to go on with a run. A launcher's own words are not known.
+/// Returns how users can resume a run. A launcher's own command line is unknown.
 [[nodiscard]] inline std::string way_to_go_on(const AnyBackend& backend, const RunConfig& run,
                                               const launch::Session& session,
                                               const std::string& run_name) {
@@ -113,8 +113,8 @@ inline void add_callbacks(track::Observers& observers, const TrainerOptions& opt
     return facts;
 }
 
-/// Those that show the run to people. The console is on all ranks: where ranks go on without dead
-/// ones, another may become rank 0. *Collective.*
+/// Adds observers that display the run. The console is on all ranks: when ranks continue without
+/// dead ones, another rank may become rank 0. *Collective.*
 inline void add_viewers(track::Observers& observers, AnyBackend& backend,
                         const TrainerOptions& options, launch::Session& session,
                         const std::string& run_name, track::RunReport& report) {

@@ -15,25 +15,25 @@
 
 namespace rtrain {
 
-/// A range of numbers, of epochs or steps, to be gone through once.
+/// A range of epoch or step numbers, to be iterated once.
 class Epochs {
 public:
-    /// What the worker does around the loop.
+    /// The worker's hooks around the loop.
     struct Hooks {
         std::function<void()> begin;
-        std::function<bool()> end_epoch;  ///< behind the body; whether it was the last time
+        std::function<bool()> end_epoch;  ///< called after the body; returns true to end the loop
         std::function<void()> left_early; ///< by `break` or `return`
-        std::function<void()> end;        ///< however the loop has ended
-        bool in_steps = false;            ///< each is a step
+        std::function<void()> end;        ///< called however the loop ended
+        bool in_steps = false;            ///< the loop counts steps
     };
 
     Epochs(Progress& progress, int count, Hooks hooks);
     Epochs(const Epochs&) = delete;
     Epochs& operator=(const Epochs&) = delete;
-    /// Throws what left_early() throws: a loop that is left is not asked again.
+    /// Throws what left_early() throws: leaving the loop calls no other hook.
     ~Epochs() noexcept(false);
 
-    /// Ends an epoch, and begins the next one, when it is advanced.
+    /// Incrementing ends an epoch and begins the next.
     class Iterator {
     public:
         using value_type = int;
@@ -76,7 +76,7 @@ public:
     [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
 
 private:
-    /// Loops over batches behind this one are in no epoch.
+    /// Loops over batches after this one belong to no epoch.
     void leave();
 
     Progress& progress_;
@@ -84,7 +84,7 @@ private:
     Hooks hooks_;
     process::Owner owner_;
     bool is_under_way_ = false;
-    int exceptions_ = 0; ///< in flight when it began
+    int exceptions_ = 0; ///< in flight when the loop began
 };
 
 } // namespace rtrain

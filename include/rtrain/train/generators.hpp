@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The random numbers that what follows in these processes draws: as in new ones.
+/// Saves and restores random number generators, so that an attempt starts like a new process.
 #pragma once
 
 #include <ATen/Context.h>
@@ -15,7 +15,7 @@
 
 namespace rtrain::detail {
 
-/// torch's own: the CPU's and that of each GPU. Makes no GPU ready for use.
+/// Returns torch's default generators: the CPU's and each GPU's. Does not initialize a GPU.
 [[nodiscard]] inline std::vector<at::Generator> own_generators() {
     std::vector<at::Generator> all{at::globalContext().defaultGenerator(c10::Device(at::kCPU))};
     if (at::hasCUDA()) {
@@ -28,7 +28,7 @@ namespace rtrain::detail {
     return all;
 }
 
-/// Generators as they are at the construction.
+/// The states of generators at construction.
 class Generators {
 public:
     explicit Generators(const std::vector<at::Generator>& all = own_generators()) {
@@ -39,7 +39,7 @@ public:
         }
     }
 
-    /// They are again as they were.
+    /// Restores the saved states.
     void restore() {
         for (auto& [generator, state] : states_) {
             const std::lock_guard lock(generator.mutex());

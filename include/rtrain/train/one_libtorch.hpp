@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether the libtorch that runs is the one that the program was compiled with.
+/// Checks that the loaded libtorch is the one that the program was compiled with.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -14,14 +14,13 @@
 
 namespace rtrain::detail {
 
-/// Throws ConfigError [RT-C43] when the loader has found a libtorch of another version than the
-/// headers were of: another one on LD_LIBRARY_PATH, or that of a Python process. Their classes
-/// differ in layout, so that what follows would be wrong numbers or a crash. A third number that
-/// differs is taken, because such versions mend only. Of a libtorch that does not say which it is,
-/// nothing is known.
+/// Throws ConfigError [RT-C43] if the loaded libtorch has a different version than the headers: a
+/// different one is on LD_LIBRARY_PATH, or belongs to a Python process. Class layouts differ, which
+/// would cause wrong numbers or a crash. Patch versions may differ. Passes if libtorch does not
+/// report its version.
 inline void require_one_libtorch() {
 #if __has_include(<caffe2/core/common.h>)
-    // Not at::show_config(), which asks the CUDA runtime as well.
+    // at::show_config() would also query the CUDA runtime.
     const auto& options = caffe2::GetBuildOptions();
     const auto loaded = options.find("TORCH_VERSION");
     const std::string compiled = concat(TORCH_VERSION_MAJOR, ".", TORCH_VERSION_MINOR, ".");
@@ -30,8 +29,8 @@ inline void require_one_libtorch() {
                           concat("the program was compiled with libtorch " TORCH_VERSION
                                  ", but runs with ",
                                  loaded->second,
-                                 ", which has been found first; take its directory out of "
-                                 "LD_LIBRARY_PATH, or compile the program with it"));
+                                 ", which was found first; remove its directory from "
+                                 "LD_LIBRARY_PATH, or compile the program with this version"));
     }
 #endif
 }

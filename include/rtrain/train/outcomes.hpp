@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the ends of all ranks say together.
+/// Combines the outcomes of all ranks.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -15,8 +15,8 @@
 
 namespace rtrain::detail {
 
-/// Empty when all ranks have finished. Who was only interrupted by another rank's failure is to
-/// blame when there is no such rank: its function has thrown what sounds like it.
+/// Empty if all ranks finished. If no rank has a cause other than interruption, blames the
+/// interrupted ranks: the function threw a similar exception itself.
 [[nodiscard]] inline std::optional<TrainingFailedError>
 error_of(const std::vector<Outcome>& outcomes) {
     std::vector<Failure> causes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// OwnLog: what a rank does about its log, as RunConfig::logging says. One that no driver has
-/// launched keeps it itself.
+/// OwnLog: a rank's log file, according to RunConfig::logging. A rank without a driver writes its
+/// own.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -22,19 +22,19 @@ namespace rtrain::detail {
 
 class OwnLog {
 public:
-    /// `name`: of the run, as rank 0 knows it. Collective where there are logs.
+    /// `name`: of the run, as on rank 0. Collective if logs are written.
     OwnLog(AnyBackend& backend, const RunConfig& run, const std::string& name, bool has_driver) {
         console::manner.rank = backend.rank();
         if (!run.logging.to_file) {
             return;
         }
-        if (has_driver) { // which has what this rank prints
+        if (has_driver) { // which captures this rank's output
             process::OutputTee::flush_each_line();
             return;
         }
         const auto complain = [before = std::make_shared<process::Descriptor>(
                                    process::OutputTee::copy_of(OutputStream::err))](
-                                  const std::string& what) { // perhaps in the thread of the tee
+                                  const std::string& what) { // possibly in the tee's thread
             if (console::Level::warning >= console::manner.least) {
                 process::write_all(before->get(),
                                    console::line_of(console::Level::warning, what.c_str()) + "\n");
@@ -60,7 +60,7 @@ public:
         }
     }
 
-    /// The function is about to be called, perhaps again.
+    /// Called before each call of the training function.
     void begin() {
         if (tee_) {
             tee_->settle();

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file
-/// Preemption: a run is told to make room. Its ranks agree on a step, save there and end, so that
-/// the next start loses nothing.
+/// Preemption: a run receives a preemption notice. Its ranks agree on a step, save there and end,
+/// so that the next start loses nothing.
 ///
 /// A notice comes from a signal, from the driver or from FailureConfig::preemption_notice, to one
-/// rank or to all, each at another moment. Ranks therefore vote: behind a backward pass whose
-/// gradients were averaged, at most a few times a second, and in every report. All learn the
-/// outcome at the same place, and save before they take the next batch.
+/// rank or to all, at different times. Ranks therefore vote: after a backward pass whose gradients
+/// were averaged, at most a few times a second, and in every report. All get the result at the same
+/// point, and save before the next batch.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -15,30 +14,28 @@
 
 namespace rtrain {
 
-/// What `worker.preemption()` returns when the run is to make room.
+/// Returned by `worker.preemption()` if the run is preempted.
 struct PreemptionInfo {
-    /// Time until this run is ended by force, in seconds; may be below 0.
+    /// Seconds until this run is killed; may be negative.
     double seconds_left = 0;
 };
 
-/// What a program exits with when its run was preempted (EX_TEMPFAIL of sysexits.h): start it
-/// again.
+/// Exit code of a program whose run was preempted (EX_TEMPFAIL of sysexits.h): run it again.
 inline constexpr int preempted_exit_code = 75;
 
 namespace detail {
 
-/// Thrown out of the training function when the state is saved. No std::exception, because the
-/// function's own handlers have nothing to do with it.
+/// Thrown out of the training function once the state is saved. Not a std::exception, so that the
+/// function's own handlers do not catch it.
 struct Preempted {};
 
-/// Leaves the training function, whose state is saved.
+/// Leaves the training function after its state was saved.
 [[noreturn]] inline void leave_function() {
     AttemptStatus::current().leave();
     throw Preempted();
 }
 
-/// First in every call of the worker: throws again what the training function has caught although
-/// it ends the attempt.
+/// First in every call of the worker: rethrows a caught exception that ends the attempt.
 inline void require_attempt() {
     const AttemptStatus& attempt = AttemptStatus::current();
     if (!attempt.is_over()) {

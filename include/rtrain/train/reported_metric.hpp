@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// ReportedMetric: a metric as `worker.report({{"loss", loss}})` takes it, also a tensor.
+/// ReportedMetric: a metric in `worker.report({{"loss", loss}})`, which may be a tensor.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -28,7 +28,7 @@ public:
     ReportedMetric(boost::json::string_view name, const T& tensor) : name_(name) {
         if (!tensor.defined() || tensor.numel() != 1) {
             throw ConfigError("RT-C34",
-                              concat("worker.report() was given a tensor of ",
+                              concat("worker.report() got a tensor of ",
                                      tensor.defined() ? tensor.numel() : 0, " elements as \"",
                                      name_, "\"; expected one element"));
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What can be trained: a function of the worker, and of the config if it wants it.
+/// TrainFunction: a function of the worker, and optionally of the config.
 ///
 /// The smallest one: `[](auto& worker) {}`. Declare the worker as `auto&`; its type follows from
 /// the trainer's policies. Cost tier 1: Boost.JSON.
@@ -20,7 +20,7 @@ class Run;
 
 namespace detail {
 
-/// The user's function, with a worker made for this run.
+/// The user's function, bound to a worker for this run.
 using RunFunction = std::function<void(Run&)>;
 
 } // namespace detail

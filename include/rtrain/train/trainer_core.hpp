@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A trainer without the types of its policies: the door between Trainer and everything that a
-/// fit() call sets in motion.
+/// TrainerCore: a trainer without its policy types; the door between Trainer and the implementation
+/// of fit().
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -33,23 +33,23 @@ namespace detail {
 
 class TrainerCore {
 public:
-    /// `session` is that of this process. Throws ConfigError for options that cannot work.
+    /// `session`: this process's session. Throws ConfigError for invalid options.
     TrainerCore(launch::Session& session, TrainerOptions options,
                 std::shared_ptr<AnyBackend> backend,
                 std::shared_ptr<checkpoint::AnyPolicy> checkpoint);
 
-    /// Begins the session of this process, unless it has begun: a rank that a driver has launched
-    /// stops to print, and reads what the driver's main() has read.
+    /// Begins the session of this process, if not yet begun: a launched rank stops printing, and
+    /// reads the driver's standard input.
     static launch::Session& begin_session();
 
     [[nodiscard]] const TrainerOptions& options() const noexcept { return options_; }
-    /// The same with other options. Throws ConfigError for options that cannot work.
+    /// Returns a copy with different options. Throws ConfigError for invalid options.
     [[nodiscard]] TrainerCore with(TrainerOptions options) const {
         return {session_, std::move(options), backend_, checkpoint_};
     }
 
-    /// See Trainer. `type`: of the user's function. `further`: runs that follow in the same ranks;
-    /// null: none do.
+    /// See Trainer. `type`: the user's function type. `further`: runs that follow in the same
+    /// ranks, or null.
     Result fit(const RunFunction& function, std::string type, FurtherRuns* further = nullptr);
     [[nodiscard]] static bool can_restore(const std::filesystem::path& run_directory,
                                           const std::optional<storage::AnyFilesystem>& filesystem);
@@ -80,7 +80,7 @@ private:
     std::shared_ptr<checkpoint::AnyPolicy> checkpoint_;
     std::string function_type_;      ///< of the fit() call
     FurtherRuns* further_ = nullptr; ///< of the fit() call
-    bool is_sound_ = true;           ///< this process, in which nothing has failed
+    bool is_sound_ = true;           ///< nothing has failed in this process
 };
 
 } // namespace detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Behind the door trainer_core.hpp: which part this process has in a fit() call. It launches ranks
-/// and waits, or is a launched rank or helper, or trains as it is.
+/// Behind the door trainer_core.hpp: the role of this process in a fit() call. It is a driver that
+/// launches ranks and waits, a launched rank or helper, or trains directly.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -45,8 +45,8 @@
 
 namespace rtrain::detail {
 
-/// Two drivers of one run: the second learns it before it has launched ranks. Those of a driver
-/// that was killed just now are given time to end.
+/// Rejects a second driver of the same run before it launches ranks. Waits for the ranks of a
+/// driver that was just killed to end.
 inline void require_free(launch::FitCall call, const RunConfig& run) {
     constexpr std::chrono::milliseconds patience{400};
     const storage::Location root = storage_root(run);
@@ -61,13 +61,13 @@ inline void require_free(launch::FitCall call, const RunConfig& run) {
     }
 }
 
-/// The same command goes on with the run.
+/// Exits; running the same command resumes the run.
 [[noreturn]] inline void exit_preempted() {
     launch::PreemptionSignals::ignore();
     std::exit(preempted_exit_code);
 }
 
-/// In place of what fit() would throw on this rank, which no driver has launched.
+/// Ends this process, which has no driver, instead of throwing from fit().
 [[noreturn]] inline void end_process(launch::FitCall call, bool leads, const Error& error) {
     if (error.code() != PreemptionError::own_code) {
         call.session.record(call.number, launch::Ending::of(error));
@@ -130,8 +130,8 @@ RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function, std::string typ
         return earlier->get(run_filesystem());
     }
     if (helper) {
-        throw LaunchError("RT-L4", concat("rank 0 has not recorded how fit() call number ", fit + 1,
-                                          " of this program ended"));
+        throw LaunchError("RT-L4", concat("rank 0 did not record the outcome of fit() call ",
+                                          fit + 1, " of this program"));
     }
     if (backend_->can_be_launched() && !backend_->launched_ranks()) {
         take_all_gpus();
@@ -140,13 +140,14 @@ RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function, std::string typ
     return recorded(fit, function);
 }
 
-/// Where Result::path is, when it is not of this machine.
+/// The file system of Result::path, if not local.
 RTRAIN_DOOR std::optional<storage::AnyFilesystem> TrainerCore::run_filesystem() const {
     const auto root = storage_root(options_.run);
     return root.filesystem.is_local() ? std::nullopt : std::optional(root.filesystem);
 }
 
-/// A restarted run must find its directory again, so the driver names it. The search names trials.
+/// A restarted run must find its directory again, so the driver names the run. The search names
+/// trials.
 RTRAIN_DOOR RunConfig TrainerCore::named_run() const {
     RunConfig run = options_.run;
     if (run.name.empty()) {
@@ -158,7 +159,7 @@ RTRAIN_DOOR RunConfig TrainerCore::named_run() const {
     return run;
 }
 
-/// Where num_workers is unset: as many ranks as this machine has GPUs for.
+/// If num_workers is unset, sets it to the number of ranks that this machine's GPUs allow.
 RTRAIN_DOOR void TrainerCore::take_all_gpus() {
     ScalingConfig& scaling = options_.scaling;
     if (scaling.use_gpu && !scaling.num_workers && scaling.gpus_per_worker > 0) {
@@ -171,20 +172,21 @@ RTRAIN_DOOR Result TrainerCore::driven(int fit) {
     try {
         return launched(fit);
     } catch (const std::bad_alloc&) {
-        const LaunchError error("RT-L16", "the driver ran out of memory, and no rank lives "
-                                          "any more; the same command goes on with the run");
+        const LaunchError error(
+            "RT-L16",
+            "the driver ran out of memory, and no rank is left; run the same command to resume");
         session_.record(fit, launch::Ending::of(error));
         throw error;
     }
 }
 
-/// For callbacks in the driver.
+/// Returns the context for callbacks in the driver.
 RTRAIN_DOOR track::RunInfo TrainerCore::context_of(const RunConfig& run) const {
     const storage::Location at = run_location(run, run.name);
     std::size_t known = 0;
     try {
         known = Result::from_path(at.path, at.filesystem).metrics_history.size();
-    } catch (const Error&) { // nobody has reported yet
+    } catch (const Error&) { // no report yet
     }
     return {.name = run.name,
             .directory = at.path,
@@ -194,12 +196,12 @@ RTRAIN_DOOR track::RunInfo TrainerCore::context_of(const RunConfig& run) const {
             .ranks = options_.scaling.num_workers.value_or(1)};
 }
 
-/// Has ranks train, and waits for them.
+/// Launches ranks to train, and waits for them.
 RTRAIN_DOOR Result TrainerCore::launched(int fit) {
     RunConfig run = named_run();
     if (!backend_->can_survive_deaths() && std::exchange(run.failure.keep_survivors, false)) {
-        console::warn("keep_survivors has no effect: this program is not "
-                      "compiled for an MPI with ULFM, or its backend uses none");
+        console::warn("keep_survivors has no effect: this program is not compiled for an MPI with "
+                      "ULFM, or its backend does not use it");
     }
     require_free({session_, fit}, run);
     make_way(run, run.name);
@@ -235,7 +237,7 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
     return ending.get(run_filesystem());
 }
 
-/// Trains in this process; processes started for a later call learn how it ended.
+/// Trains in this process; records the outcome for processes started for a later call.
 RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
     try {
         Result result =
@@ -252,7 +254,7 @@ RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
     }
 }
 
-/// What a helper does: it validates checkpoints until rank 0 ends it.
+/// Runs a helper: validates checkpoints until rank 0 ends it.
 RTRAIN_DOOR void TrainerCore::serve_and_exit() {
     const OneFit serving;
     session_.unmute();
@@ -268,7 +270,7 @@ RTRAIN_DOOR void TrainerCore::serve_and_exit() {
     ::_exit(EXIT_SUCCESS);
 }
 
-/// What a rank launched by a driver does: it leaves word for the driver and ends.
+/// Runs a rank launched by a driver: trains, records the outcome for the driver, and exits.
 RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& function) {
     session_.unmute();
     try {
@@ -295,12 +297,12 @@ RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& functio
         session_.record(fit, launch::Ending::of(error));
         session_.last_words(error);
         std::fflush(nullptr);
-        ::_exit(EXIT_FAILURE); // others may wait for ever; mpirun ends them
+        ::_exit(EXIT_FAILURE); // others may wait forever; mpirun ends them
     }
 }
 
-/// Behind a run that has ended: waits for one that follows, unless something has failed meanwhile.
-/// Ranks have joined for it when it begins. *Collective.*
+/// Waits after a run for the next one, unless something has failed. Ranks have joined when it
+/// begins. *Collective.*
 RTRAIN_DOOR bool TrainerCore::begin_another_run() {
     if (further_ == nullptr || !is_sound_) {
         return false;
@@ -317,7 +319,7 @@ RTRAIN_DOOR bool TrainerCore::begin_another_run() {
         if (leads) {
             next = further_->wait();
         }
-        const std::string none = "-"; // of what else comes, each is a JSON object
+        const std::string none = "-"; // every other value is a JSON object
         const std::string word = broadcast(*backend_, next.value_or(none), 0);
         next = word == none ? std::nullopt : std::optional(word);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Training: one fit() call on one rank. It calls the training function, and calls it again in the
-/// same process after a failure in which all processes live and which FailureConfig forgives.
+/// Training: one fit() call on one rank. Calls the training function, and calls it again in the
+/// same process after a failure if all processes are alive and FailureConfig allows it.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -57,7 +57,7 @@ namespace rtrain::detail {
 class Training {
 public:
     /// `backend`, `checkpoint` and `options` outlive this object.
-    /// `end_process`: with what fit() would throw, for a function that does not end. Does not
+    /// `end_process`: takes what fit() would throw, for a function that does not end. Does not
     /// return.
     Training(AnyBackend& backend, checkpoint::AnyPolicy& checkpoint, const TrainerOptions& options,
              std::string run_name, launch::FitCall call,
@@ -68,7 +68,7 @@ public:
         report_ = add_recorders(observers_, options_, session_);
     }
 
-    /// One more who hears of the run, behind those of rtrain's own; before run().
+    /// Adds an observer, notified after rtrain's own; call before run().
     void observe(std::shared_ptr<track::Observer> observer) { observers_.add(std::move(observer)); }
 
     /// Throws what Trainer::fit() throws.
@@ -81,7 +81,7 @@ public:
         }
     }
 
-    /// Whether the function was called again in these processes.
+    /// True if the function was called again in these processes.
     [[nodiscard]] bool has_restarted() const noexcept { return restarted_; }
 
 private:
@@ -94,7 +94,7 @@ private:
         if (!call_.follows) {
             backend_.start(options_.scaling);
         }
-        if (!session_.has_driver()) { // else that has done it
+        if (!session_.has_driver()) { // otherwise the driver did it
             succeed_together(backend_, [this] {
                 if (backend_.rank() == 0) {
                     make_way(options_.run, run_name_);
@@ -116,7 +116,7 @@ private:
         const launch::NoticeWatch notices(
             asks_for_notices() ? options_.run.failure.preemption_notice : nullptr,
             [grace_s] { PreemptionNotice::current().give(grace_s); });
-        // An attempt in this process begins as one in a new process does.
+        // Starts an attempt with the same generators as a new process.
         Generators generators;
         starting.reset();
         for (;;) {
@@ -142,7 +142,7 @@ private:
         }
     }
 
-    /// Ranks that were started by mpirun or srun have no driver to notice a hang.
+    /// Ranks started by mpirun or srun have no driver to detect a hang.
     void watch_each_other() {
         if (backend_.can_be_launched() && !session_.has_driver()) {
             watch_.reset();
@@ -160,7 +160,7 @@ private:
                 run = std::make_unique<Run>(backend_, checkpoint_, options_, run_name_, call_,
                                             observers_, skipped_);
             } catch (const PeerError&) {
-                throw; // another rank knows better what is wrong
+                throw; // another rank has the cause
             } catch (...) {
                 attempt.refused = std::current_exception();
                 throw;
@@ -177,14 +177,14 @@ private:
             status.end();
             if (const auto first = status.failure();
                 first && mine && mine->kind == Failure::Kind::interrupted) {
-                mine = failure_of(*first); // of this rank, where others were only interrupted
+                mine = failure_of(*first); // this rank's cause; others were only interrupted
             }
         }
         conclude(attempt, run.get(), std::move(mine));
         return attempt;
     }
 
-    /// What follows on all ranks together. `run`: null when it could not be taken up.
+    /// Collective end of an attempt. `run`: null if it could not be opened.
     void conclude(Attempt& attempt, Run* run, Outcome mine) {
         attempt.error = error_of(exchange(std::move(mine)));
         if (run == nullptr) {
@@ -194,7 +194,8 @@ private:
         attempt.iteration = run->journal().iterations_saved();
         if (attempt.error) {
             leave_error(run->directory(), *attempt.error);
-            if (attempt.error->died().empty() || !session_.has_driver()) { // else it tells
+            if (attempt.error->died().empty() ||
+                !session_.has_driver()) { // else the driver reports it
                 observers_.failed({.failures = attempt.error->worker_failures()});
             }
         } else {
@@ -204,23 +205,22 @@ private:
         }
     }
 
-    /// In a training function that stays although its state is saved: ends this process as if it
-    /// had been left.
+    /// Called inside a training function that does not return although its state is saved: ends
+    /// this process as if it had returned.
     void end_in_function(Attempt& attempt, Run& run) {
         attempt.preempted = true;
         conclude(attempt, &run, failure_in([&] { end_run(attempt, run); }));
         RankStatus::current().enter(Phase::done);
-        console::warn(
-            "rank %d: the training function caught what was to end it, twice; its process "
-            "ends here. Let what is no std::exception through: write catch "
-            "(const std::exception&) instead of catch (...)",
-            backend_.rank());
+        console::warn("rank %d: the training function caught the exception that ends it, twice; "
+                      "its process exits now; let exceptions not derived from std::exception "
+                      "through: write catch (const std::exception&) instead of catch (...)",
+                      backend_.rank());
         log_->reset();
         attempt.error ? end_process_(*attempt.error)
                       : end_process_(has_made_room(attempt, options_.run));
     }
 
-    /// Ranks learn how all of them ended.
+    /// Exchanges the outcomes of all ranks.
     [[nodiscard]] std::vector<Outcome> exchange(Outcome mine) {
         const RankStatus::In finishing(Phase::finishing);
         if (auto outcomes = backend_.finish(mine)) {
@@ -244,27 +244,27 @@ private:
             if (backend_.rank() == 0) {
                 directory.publish_logs();
             }
-        } catch (const std::exception& second) { // the storage may be what has failed
+        } catch (const std::exception& second) { // the storage itself may have failed
             console::warn("%s was not written: %s", track::error_file, second.what());
         }
     }
 
-    /// Says why keep_survivors is not what the user wants. A driver has said it.
+    /// Warns if keep_survivors has no effect. With a driver, the driver warns.
     void check_survival() const {
         if (options_.run.failure.keep_survivors && !keeps_survivors() && backend_.rank() == 0 &&
             !session_.has_driver()) {
-            console::warn("keep_survivors has no effect: it takes a backend and an "
-                          "MPI with ULFM, such as `mpirun --with-ft ulfm` of Open MPI 5");
+            console::warn("keep_survivors has no effect: it requires a backend and an MPI with "
+                          "ULFM, such as `mpirun --with-ft ulfm` of Open MPI 5");
         }
     }
 
-    /// Whether ranks go on without those that have died.
+    /// True if ranks continue without dead ones.
     [[nodiscard]] bool keeps_survivors() const {
         return options_.run.failure.keep_survivors && backend_.survives_deaths();
     }
 
-    /// Whether to call the function again, as the driver or, without one, rank 0 decides; on all
-    /// ranks alike. Joins the ranks anew: all, or those that live.
+    /// Decides whether to call the function again; the driver decides, or rank 0 without one, and
+    /// all ranks get the same result. Rejoins the ranks: all, or the survivors.
     bool restarts_here(const Attempt& attempt) {
         if (!backend_.can_rejoin()) {
             return false;
@@ -277,7 +277,7 @@ private:
         }
         try {
             (void)backend_.rejoin();
-        } catch (const Error& error) { // such as a GPU that computes no more
+        } catch (const Error& error) { // for example, a GPU no longer works
             if (backend_.rank() == 0) {
                 console::warn("no restart in these processes: %s", error.what());
             }
@@ -286,27 +286,26 @@ private:
         return restarts(attempt, {});
     }
 
-    /// Ranks need not have seen the same: one may have died behind the word that it had failed.
+    /// Ranks may have seen different events: one may have died after reporting that it failed.
     bool restarts_with_survivors(const Attempt& attempt) {
         try {
             const int before = backend_.size();
             const std::vector<int> lost = backend_.rejoin();
             const int now = backend_.size();
             if (options_.scaling.num_workers.allows(now)) {
-                watch_each_other(); // by their new numbers
+                watch_each_other(); // with their new ranks
                 return restarts(attempt, lost);
             }
             if (backend_.rank() == 0) {
-                console::warn("%d of %d ranks are left, fewer than num_workers allows", now,
-                              before);
+                console::warn("%d of %d ranks survive, fewer than num_workers allows", now, before);
             }
-        } catch (const CommError& error) { // such as another death meanwhile
-            console::warn("the others cannot go on: %s", error.what());
+        } catch (const CommError& error) { // for example, another rank died meanwhile
+            console::warn("the survivors cannot continue: %s", error.what());
         }
         return false;
     }
 
-    /// `lost`: ranks that were cut out.
+    /// `lost`: ranks that were removed.
     bool restarts(const Attempt& attempt, const std::vector<int>& lost) {
         boost::json::object decided;
         if (backend_.rank() == 0) {
@@ -331,7 +330,7 @@ private:
             return false;
         }
         if (backend_.rank() == 0) {
-            if (!lost.empty() && session_.has_driver()) { // whose ranks these still are
+            if (!lost.empty() && session_.has_driver()) { // which still owns these ranks
                 observers_.failed({.failures = attempt.error->worker_failures()});
             }
             observers_.restarting({.failures = attempt.error->worker_failures(),
@@ -345,7 +344,7 @@ private:
         return true;
     }
 
-    /// On rank 0.
+    /// Call on rank 0.
     launch::Decision decide(const Failure& failure, const Attempt& attempt,
                             const std::vector<int>& lost) {
         if (session_.has_driver()) {
@@ -369,10 +368,10 @@ private:
     launch::Session& session_;
     std::function<void(const Error&)> end_process_;
     std::optional<OwnLog>* log_ = nullptr; ///< of train()
-    track::Observers observers_;           ///< told by rank 0, through all attempts
+    track::Observers observers_;           ///< notified by rank 0, for all attempts
     std::shared_ptr<track::RunReport> report_;
     launch::FailurePolicy policy_;     ///< used by rank 0 without a driver
-    std::vector<std::string> skipped_; ///< checkpoints that the run is not to go on from
+    std::vector<std::string> skipped_; ///< checkpoints that the run must not resume from
     bool restarted_ = false;
     std::optional<launch::MutualWatch> watch_; ///< without a driver
 };

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What happens to an rtrain::Error that main() does not catch: its text is printed once, and the
-/// program ends with exit code 1. std::abort() would have MPI print the stack of rtrain's
-/// internals.
+/// Handler for an rtrain::Error that main() does not catch: prints its text once, and exits with
+/// code 1. With std::abort(), MPI would print the stack of rtrain's internals.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -48,7 +47,7 @@ namespace rtrain::detail {
     std::abort();
 }
 
-/// Installs it, unless the program has a handler of its own.
+/// Installs it, unless the program has a custom handler.
 inline void handle_uncaught_errors() {
     if (std::get_terminate() == &__gnu_cxx::__verbose_terminate_handler) {
         std::set_terminate(&on_uncaught);

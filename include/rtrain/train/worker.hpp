@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Worker: what a training function sees of its rank, its data and its run.
+/// Worker: a training function's view of its rank, data and run.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -38,8 +38,8 @@
 
 namespace rtrain {
 
-/// One rank's view of the run; the first argument of the training function. Members marked
-/// *collective* are called by all ranks, in the same order.
+/// One rank's view of the run; the first argument of the training function. All ranks call members
+/// marked *collective*, in the same order.
 template <Backend B, DataPolicy D, CheckpointPolicy C>
 class Worker<B, D, C> : public WorkerReports {
 public:
@@ -48,33 +48,33 @@ public:
         : WorkerReports(std::move(ranks), options, run), backend_(std::move(backend)), data_(data) {
     }
 
-    /// Makes this run give the same bits each time on the same ranks, machine and libtorch. Call it
-    /// first in the training function.
+    /// Makes this run bit-reproducible on the same ranks, machine and libtorch. Call it first in
+    /// the training function.
     ///
-    /// Seeds torch's generators with `seed`, the same on all ranks, and again for every batch of a
-    /// data set shard, with a number made from `seed`, the epoch and the batch's place in it. So
-    /// what dropout draws for a batch does not depend on who reads it, nor on what was drawn
-    /// before: see docs/data-order.md. Outside of such loops ranks draw the same. Shifts the seeds
-    /// of the shuffles of data sets and loaders by `seed`. Makes torch use deterministic
-    /// algorithms, which may be slower, and throw c10::Error where it has none, until the training
-    /// function ends. How many threads a rank computes with also decides on the bits: rtrain
-    /// derives it from the cores unless ScalingConfig::threads_per_worker says it.
+    /// Seeds torch's generators with `seed`, the same on all ranks. Reseeds them for every batch of
+    /// a data set shard, from `seed`, the epoch and the batch's index. So dropout for a batch
+    /// depends neither on the rank nor on earlier draws: see docs/data-order.md. Outside of such
+    /// loops all ranks draw the same numbers. Adds `seed` to the shuffle seeds of data sets and
+    /// loaders. Makes torch use deterministic algorithms until the training function ends; these
+    /// may be slower, and throw c10::Error where torch has none. Bits also depend on the number of
+    /// threads per rank: rtrain derives it from the cores unless ScalingConfig::threads_per_worker
+    /// is set.
     void enable_reproducibility(std::uint64_t seed = 0) {
         detail::make_reproducible(seed);
         seed_ = seed;
         random_seed_ = seed;
     }
 
-    /// Moves a model to this rank's device, gives it rank 0's parameters and buffers, and averages
-    /// its gradients over ranks in every backward pass. Takes a module holder, a shared pointer to
-    /// a module, or a module by value. *Collective.* Throws ModelError [RT-M1, RT-M2, RT-M5] and
-    /// ConfigError [RT-C11, RT-C12].
+    /// Moves a model to this rank's device, copies rank 0's parameters and buffers to it, and
+    /// averages its gradients over ranks in every backward pass. Takes a module holder, a shared
+    /// pointer to a module, or a module by value. *Collective.* Throws ModelError [RT-M1, RT-M2,
+    /// RT-M5] and ConfigError [RT-C11, RT-C12].
     template <class M>
     requires requires(M model) { detail::module_of(std::move(model)); }
     [[nodiscard]] auto prepare(M model, const DataParallelOptions& options = {}) {
         return prepare<M, DataParallelOptions>(std::move(model), options);
     }
-    /// The same by another engine, which the type of its options chooses: see EngineFor.
+    /// The same with a different engine, chosen by the type of its options: see EngineFor.
     template <class M, class Options>
     requires requires(M model) {
         detail::module_of(std::move(model));
@@ -90,12 +90,13 @@ public:
         return handle;
     }
 
-    /// As `prepare(make(), options)`, for models whose parameters should not lie in memory once a
-    /// rank while they are made: the first rank runs make() with values, the others without any.
-    /// What a constructor computes must end in registered parameters and buffers, which get rank
-    /// 0's values. One that asks for values on the way, as item() does, is run with them, on one
-    /// rank after the other; so make() may be called twice. Torch's CPU generator is rank 0's
-    /// afterwards. *Collective.* Throws as prepare(), and what make() throws on any rank.
+    /// Same as `prepare(make(), options)`, without holding a full copy of the parameters in every
+    /// rank's memory during construction. The first rank runs make() with values, the others
+    /// without. Values computed by a constructor must end in registered parameters and buffers,
+    /// which get rank 0's values. A constructor that reads values, for example with item(), is
+    /// rerun with them, on one rank after another; so make() may be called twice. Afterwards
+    /// torch's CPU generator equals rank 0's. *Collective.* Throws like prepare(), and what make()
+    /// throws on any rank.
     ///
     /// @code
     /// auto model = worker.construct([&] { return Gpt(size); }, rtrain::ShardedOptions{});
@@ -112,11 +113,11 @@ public:
         return prepare(std::move(module), options);
     }
 
-    /// Makes the step of torch::optim::SGD, Adam or AdamW one fused kernel; everything else about
-    /// the optimizer stays: see FusedOptimizer. Optimizers work without it, too, but for those of
-    /// models prepared with ShardedOptions, of which the optimizer then holds this rank's parts.
-    /// Throws ModelError [RT-M45] for one that cannot, and CheckpointError [RT-K11] when it has
-    /// parts and a custom checkpoint policy does not save such.
+    /// Fuses the step of torch::optim::SGD, Adam or AdamW into one kernel; everything else about
+    /// the optimizer is unchanged: see FusedOptimizer. Optimizers also work without prepare(),
+    /// except those of models prepared with ShardedOptions, which then hold this rank's parts.
+    /// Throws ModelError [RT-M45] for an unsupported one, and CheckpointError [RT-K11] if it has
+    /// parts and a custom checkpoint policy does not save them.
     template <std::derived_from<torch::optim::Optimizer> O>
     [[nodiscard]] auto prepare(O optimizer) {
         const UserCall::In in(UserCall::prepare);
@@ -128,10 +129,10 @@ public:
         return prepared;
     }
 
-    /// Makes a step of the loop, which takes tensors and returns anything or nothing, one graph
-    /// that a GPU replays: forward, backward, averaging and the step of an optimizer that prepare()
-    /// has returned. The first three calls run it, the fourth records it. Learning rates may change
-    /// between calls. On CPUs each call runs it. See docs/gpu.md.
+    /// Captures a step of the loop as one graph that a GPU replays: forward, backward, averaging
+    /// and the step of an optimizer returned by prepare(). The step takes tensors and returns
+    /// anything or nothing. The first three calls run it, the fourth captures it. Learning rates
+    /// may change between calls. On CPUs each call runs it. See docs/gpu.md.
     ///
     /// @code
     /// auto step = worker.capture([&](const at::Tensor& x, const at::Tensor& y) {
@@ -157,7 +158,8 @@ public:
                                        progress().new_position("(data loader)"), each_row_once);
     }
 
-    /// A torch::data loader over this rank's rows of a data set; for loaders with worker threads.
+    /// Returns a torch::data loader over this rank's rows of a data set; for loaders with worker
+    /// threads.
     template <class Dataset>
     requires requires { typename Dataset::BatchRequestType; }
     [[nodiscard]] auto prepare(Dataset dataset, const torch::data::DataLoaderOptions& options,
@@ -168,8 +170,8 @@ public:
             progress().new_position("(data loader)"), each_row_once);
     }
 
-    /// This rank's part of a data set given to the trainer, or all of it where it is not one of
-    /// TrainerOptions::datasets_to_split. Throws DataError [RT-D1] for a name that was not given.
+    /// Returns this rank's part of a data set passed to the trainer, or all of it if it is not in
+    /// TrainerOptions::datasets_to_split. Throws DataError [RT-D1] for an unknown name.
     [[nodiscard]] data::Shard dataset_shard(const std::string& name) {
         const data::Dataset& rows = dataset(name);
         const auto& to_split = options().datasets_to_split;
@@ -184,8 +186,8 @@ public:
             });
     }
 
-    /// Fits a preprocessor (rtrain/preprocess.hpp) to a data set given to the trainer. Each rank
-    /// reads its share of the rows, and all get the same bits, whatever the number of ranks.
+    /// Fits a preprocessor (rtrain/preprocess.hpp) to a data set passed to the trainer. Each rank
+    /// reads its share of the rows, and all get the same bits for any number of ranks.
     /// *Collective.* Throws DataError [RT-D1], and what the preprocessor's fit() throws.
     template <class P>
     requires requires(P& preprocessor, const data::Dataset& rows, HookRanks* ranks) {
@@ -196,8 +198,8 @@ public:
         preprocessor.fit(dataset(name), ranks().get());
     }
 
-    /// All ranks as a communicator, where the backend has one: groups (`split`), messages, and
-    /// collectives with a handle to wait on.
+    /// All ranks as a communicator, if the backend has one: groups (`split`), messages, and
+    /// nonblocking collectives.
     [[nodiscard]] auto& communicator() const requires requires(B& backend) {
         backend.communicator();
     }
@@ -214,9 +216,8 @@ private:
             for (const auto& [known, dataset] : options().datasets) {
                 names += (names.empty() ? "\"" : ", \"") + known + "\"";
             }
-            throw DataError("RT-D1", detail::concat("there is no data set \"", name,
-                                                    "\"; the trainer "
-                                                    "was given ",
+            throw DataError("RT-D1", detail::concat("data set \"", name,
+                                                    "\" was not passed to the trainer, which has ",
                                                     names.empty() ? "none" : names));
         }
         return found->second;
@@ -228,8 +229,8 @@ private:
 
     std::shared_ptr<B> backend_;
     D data_;
-    std::uint64_t seed_ = 0; ///< added to those of shuffles
-    /// Of what is drawn for each batch; unset: torch's own.
+    std::uint64_t seed_ = 0; ///< added to shuffle seeds
+    /// Seed of each batch's random numbers; unset: torch's own.
     std::optional<std::uint64_t> random_seed_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a worker exchanges with the other ranks: tensors and plain values.
+/// WorkerCollectives: a worker's collectives on tensors and plain values.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
@@ -29,15 +29,15 @@
 
 namespace rtrain {
 
-/// A worker's exchange with the other ranks.
+/// Collectives of a worker.
 class WorkerCollectives : public WorkerIdentity {
 public:
     /// Waits for all ranks. *Collective.*
     void barrier() { ranks()->barrier(); }
 
-    /// Overwrites a tensor with that of rank `root`. *Collective.*
+    /// Overwrites a tensor with rank `root`'s. *Collective.*
     void broadcast(at::Tensor& tensor, int root = 0) { ranks()->broadcast(tensor, root); }
-    /// Rank `root`'s value: a number, string, or JSON. *Collective.*
+    /// Returns rank `root`'s value: a number, string, or JSON. *Collective.*
     template <class T>
     requires detail::PlainValue<T>
     [[nodiscard]] T broadcast(const T& value, int root = 0) {
@@ -54,14 +54,14 @@ public:
         }
     }
 
-    /// Reduces a tensor in place over all ranks. *Collective.* Throws CommError [RT-X26] where a
-    /// sum of integers exceeds their type.
+    /// Reduces a tensor in place over all ranks. *Collective.* Throws CommError [RT-X26] if a sum
+    /// of integers overflows their type.
     void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::sum) {
         const c10::NoGradGuard no_grad;
         ranks()->all_reduce(tensor, op);
     }
-    /// The number reduced over all ranks. *Collective.* Throws CommError [RT-X26] for a sum that
-    /// exceeds its type, [RT-X7] for a mean of integers.
+    /// Returns the number reduced over all ranks. *Collective.* Throws CommError [RT-X26] if a sum
+    /// overflows its type, [RT-X7] for a mean of integers.
     template <class T>
     requires(std::is_arithmetic_v<T> && !std::same_as<T, bool>) [[nodiscard]] T
         all_reduce(T value, ReduceOp op = ReduceOp::sum) {
@@ -76,12 +76,12 @@ public:
         }
     }
 
-    /// The tensors of all ranks, which have equal shapes, by rank. *Collective.*
+    /// Returns the tensors of all ranks, which have equal shapes, by rank. *Collective.*
     [[nodiscard]] std::vector<at::Tensor> all_gather(const at::Tensor& tensor) {
         const c10::NoGradGuard no_grad;
         return ranks()->all_gather(tensor).unbind(0);
     }
-    /// The numbers of all ranks, by rank. *Collective.*
+    /// Returns the numbers of all ranks, by rank. *Collective.*
     template <class T>
     requires std::is_arithmetic_v<T>
     [[nodiscard]] std::vector<T> all_gather(T value) {
@@ -109,7 +109,7 @@ private:
     [[nodiscard]] Wide reduced(Wide value, ReduceOp op) {
         comm::require_reducible(at::kLong, op);
         constexpr bool is_signed = std::is_signed_v<Wide>;
-        // Backends order int64, and add up other types as comm::reduced_exactly() says.
+        // Backends order int64, and sum other types as comm::reduced_exactly() says.
         const bool flips = !is_signed && op != ReduceOp::sum;
         constexpr std::uint64_t top_bit = std::uint64_t{1} << 63;
         auto bits = static_cast<std::uint64_t>(value) ^ (flips ? top_bit : 0);

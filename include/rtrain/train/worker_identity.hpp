@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a worker knows of its rank: its number, its node, its device.
+/// WorkerIdentity: a worker's rank, node and device.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -15,7 +15,7 @@
 
 namespace rtrain {
 
-/// Who a worker is.
+/// Rank, node and device of a worker.
 class WorkerIdentity {
 public:
     WorkerIdentity(const WorkerIdentity&) = delete;
@@ -29,9 +29,9 @@ public:
     [[nodiscard]] int local_rank() const { return backend_->local_rank(); }
     /// Number of ranks on this node.
     [[nodiscard]] int local_size() const { return backend_->local_size(); }
-    /// This node, numbered in the order of its lowest rank.
+    /// Index of this node; nodes are ordered by their lowest rank.
     [[nodiscard]] int node_rank() const { return backend_->node_rank(); }
-    /// Where this rank computes.
+    /// The device that this rank computes on.
     [[nodiscard]] at::Device device() const { return backend_->device().value_or(at::kCPU); }
 
     /// TrainerOptions::config.

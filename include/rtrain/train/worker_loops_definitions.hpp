@@ -42,7 +42,7 @@ RTRAIN_DOOR Epochs WorkerReports::loop(int count, const State& state, bool in_st
                    .in_steps = in_steps});
 }
 
-/// Behind the body of a step. Ranks are asked only where they have met in a report.
+/// After the body of a step. Ranks only communicate if the step reported.
 RTRAIN_DOOR bool WorkerReports::ends_step() {
     const PreemptionNotice& notice = PreemptionNotice::current();
     if ((size() > 1 ? notice.agreed() : notice.given()) && saves_state()) {
@@ -53,7 +53,7 @@ RTRAIN_DOOR bool WorkerReports::ends_step() {
 }
 
 /// Between two batches of a loop over epochs(): saves and ends if all ranks have agreed in this
-/// very loop that the run is to make room. A step of steps() goes on to its end.
+/// very loop that the run is preempted. A step of steps() runs to its end.
 RTRAIN_DOOR void WorkerReports::make_room_in(const data::Loops::Loop& loop) {
     const PreemptionNotice& notice = PreemptionNotice::current();
     const bool agreed = size() > 1 ? notice.agreed_in(*loop.position) : notice.given();
@@ -70,13 +70,14 @@ RTRAIN_DOOR void WorkerReports::make_room() {
     leave_if_preempted();
 }
 
-/// Before a batch of a loop over epochs(): whether it is one too many. All ranks are in the loop.
+/// Before a batch of a loop over epochs(): returns true to end before it. All ranks are in the
+/// loop.
 RTRAIN_DOOR bool WorkerReports::ends(const data::Loops::Loop& loop) const {
     const int limit = options().run.fast_dev_run;
     if (limit > 0 && loop.used >= limit) {
         return true;
     }
-    if (!state_ || !loop.trains || progress_.in_steps()) { // a step has all its batches
+    if (!state_ || !loop.trains || progress_.in_steps()) { // a step completes its batches
         return false;
     }
     const TimeLimit& time = TimeLimit::current();
@@ -84,8 +85,8 @@ RTRAIN_DOOR bool WorkerReports::ends(const data::Loops::Loop& loop) const {
     return run_.has_stopped() || (time_is_up && !loop.position->within_step);
 }
 
-/// Behind the body of an epoch: whether it was the last because of RunConfig::stop, or because some
-/// rank has called stop().
+/// After the body of an epoch: true if it was the last because of RunConfig::stop, or because a
+/// rank called stop().
 RTRAIN_DOOR bool WorkerReports::stops_here(bool asks_ranks) {
     const UserCall::In in(UserCall::epochs);
     if (should_stop() && !run_.has_stopped()) {
@@ -102,14 +103,14 @@ RTRAIN_DOOR bool WorkerReports::stops_here(bool asks_ranks) {
     return true;
 }
 
-/// When the loop over `count` epochs was left by `break` or `return`.
+/// Called if the loop over `count` epochs was left by `break` or `return`.
 RTRAIN_DOOR void WorkerReports::leave_epochs_early(int count, bool in_steps) {
     if (should_stop() || progress_.is_to_stop()) {
         (void)stops_here();
     } else if (rank() == 0 && progress_.epoch() + 1 < count) {
         const char* const unit = in_steps ? "step" : "epoch";
-        console::warn("the loop over %d %ss was left in %s %d; another start of this "
-                      "run goes on with the rest, unless worker.stop() says that there is none",
+        console::warn("the loop over %d %ss was left in %s %d; restarting this run continues with "
+                      "the rest; call worker.stop() to end training there",
                       count, unit, unit, progress_.epoch());
     }
 }

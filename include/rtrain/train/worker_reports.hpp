@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a worker tells its run, and gets back from it: metrics, checkpoints, epochs.
+/// WorkerReports: reports of metrics and checkpoints, and loops over epochs and steps.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -40,34 +40,33 @@ class Collection;
 
 class Run;
 
-/// A worker's reports and checkpoints.
+/// Reports, checkpoints and loops of a worker.
 class WorkerReports : public WorkerCollectives {
 public:
     /// The run's directory, `<storage_path>/<name>`.
     [[nodiscard]] std::filesystem::path run_path() const;
 
-    /// Records rank 0's metrics. *Collective.* Throws what went wrong in saving an earlier
-    /// checkpoint in the background. When RunConfig::stop has stopped the run, the rest of the
-    /// epoch under way reports nothing.
+    /// Records rank 0's metrics. *Collective.* Rethrows an error of an earlier background save.
+    /// Once RunConfig::stop has stopped the run, the rest of the current epoch reports nothing.
     void report(const Config& metrics);
     /// Records rank 0's metrics and saves a checkpoint of the state, with every rank's random
-    /// number generator and the place in every data set; with CheckpointConfig::frequency or
-    /// mean_time_between_failures_s, not each time. *Collective.* Before, ranks compare the
-    /// parameters of prepared models: ModelError [RT-M25] when they have drifted apart.
+    /// number generator and the position in every data set. With CheckpointConfig::frequency or
+    /// mean_time_between_failures_s, saves only some reports. *Collective.* First compares the
+    /// parameters of prepared models between ranks: ModelError [RT-M25] if they differ.
     void report(const Config& metrics, const State& state, const ReportOptions& options = {});
-    /// Also records what a collection (rtrain/metrics.hpp) has seen on all ranks, under its names,
-    /// which go before equal ones in `metrics`. Then its metrics begin anew; a state that holds
-    /// them is saved behind that. Returns the collection's values, the same on all ranks.
-    /// *Collective.* Throws Error [RT-V46], and what the metrics' compute() throws.
+    /// Also records the values of a collection (rtrain/metrics.hpp) over all ranks, which take
+    /// precedence over equal names in `metrics`. Then resets its metrics; a state that holds them
+    /// is saved after that. Returns the collection's values, the same on all ranks. *Collective.*
+    /// Throws Error [RT-V46], and what the metrics' compute() throws.
     Config report(const Config& metrics, metric::Collection& collection);
     Config report(const Config& metrics, metric::Collection& collection, const State& state,
                   const ReportOptions& options = {});
-    /// Records rank 0's metrics and keeps the files in a directory as a checkpoint, together with
-    /// those that other ranks give. *Collective.* Throws CheckpointError [RT-K5].
+    /// Records rank 0's metrics and saves the files in a directory as a checkpoint, together with
+    /// those of other ranks. *Collective.* Throws CheckpointError [RT-K5].
     void report(const Config& metrics, const Checkpoint& directory,
                 const ReportOptions& options = {});
 
-    /// The same, of metrics in braces, which may also be tensors of one element:
+    /// The same with metrics in braces, which may also be tensors of one element:
     /// `worker.report({{"loss", loss}}, state)`. Throws ConfigError [RT-C34] for a larger tensor.
     template <class... Rest>
     auto report(std::initializer_list<detail::ReportedMetric> metrics, Rest&&... rest) requires
@@ -76,46 +75,45 @@ public:
     }
     { return report(detail::ReportedMetric::config_of(metrics), std::forward<Rest>(rest)...); }
 
-    /// Notes metrics of one step, such as `worker.log({{"loss", loss}})`: numbers, and tensors of
-    /// one element, which are read later and together unless they lie in the CPU's memory. Rank
-    /// 0's go to steps.jsonl and to trackers, other ranks' nowhere. Not collective, and waits for
-    /// nothing; what comes faster than it can be written is left out, and said at the end. Throws
-    /// ConfigError [RT-C33] for a name that rtrain fills in, [RT-C34] for a larger tensor.
+    /// Logs metrics of one step, such as `worker.log({{"loss", loss}})`: numbers, and tensors of
+    /// one element, which are read later in batches unless they are in CPU memory. Rank 0's go to
+    /// steps.jsonl and to trackers, other ranks' are ignored. Not collective, never blocks; metrics
+    /// logged faster than they can be written are dropped, with a warning at the end. Throws
+    /// ConfigError [RT-C33] for a reserved name, [RT-C34] for a larger tensor.
     void log(std::initializer_list<StepMetric> metrics);
 
-    /// The checkpoints of this run that are kept, oldest first, with their metrics and what is
-    /// known about their validation. Waits for a checkpoint that is being saved, and in mode
-    /// `validated` for all validations, but for no more than `timeout_s` seconds if set.
-    /// *Collective*; rank 0's arguments count.
+    /// Returns the kept checkpoints of this run, oldest first, with their metrics and validation
+    /// status. Waits for a checkpoint that is being saved, and in mode `validated` for all
+    /// validations, at most `timeout_s` seconds if set. *Collective*; rank 0's arguments are used.
     [[nodiscard]] std::vector<ReportedCheckpoint>
     get_all_reported_checkpoints(ConsistencyMode mode = ConsistencyMode::validated,
                                  std::optional<double> timeout_s = std::nullopt);
 
-    /// The newest checkpoint, to go on from; empty in a new run.
+    /// The newest checkpoint, to resume from; empty in a new run.
     [[nodiscard]] std::optional<Checkpoint> checkpoint() const;
 
-    /// Loads the newest checkpoint, if there is one, into the state, the random number generators,
-    /// the data sets and the hooks of models that are prepared; returns whether there was one.
-    /// epochs() calls it. *Collective.*
+    /// Loads the newest checkpoint, if any, into the state, the random number generators, the data
+    /// sets and the hooks of prepared models; returns true if there was one. epochs() calls it.
+    /// *Collective.*
     bool restore(const State& state);
 
-    /// The epochs from the first that the newest checkpoint has not finished to `count` - 1, after
-    /// loading that checkpoint into `state`. *Collective.* Throws CheckpointError [RT-K5, RT-K6,
-    /// RT-K7, RT-K11, RT-K20, RT-K30] for a state that a report could not save.
+    /// Loads the newest checkpoint into `state`, and returns the epochs from the first that it has
+    /// not finished to `count` - 1. *Collective.* Throws CheckpointError [RT-K5, RT-K6, RT-K7,
+    /// RT-K11, RT-K20, RT-K30] for a state that a report could not save.
     ///
-    /// An epoch is finished at a report() that no loop over a data shard's batches is around; a
-    /// checkpoint from within such a loop continues the loop behind the batch it was taken in. See
-    /// docs/data-order.md for loops in loops, and one behind the other.
+    /// An epoch is finished at a report() outside of all loops over a data shard's batches. A
+    /// checkpoint from within such a loop resumes after the batch it was taken in. See
+    /// docs/data-order.md for nested and consecutive loops.
     [[nodiscard]] Epochs epochs(int count, const State& state);
 
-    /// The steps from the first that the newest checkpoint has not finished to `count` - 1, for
-    /// training that counts no epochs; else as epochs(). A step is finished at a report() in its
-    /// body. stop() takes effect in the next step that reports. *Collective.* Throws
+    /// Returns the steps from the first that the newest checkpoint has not finished to `count` - 1,
+    /// for training without epochs; otherwise like epochs(). A step is finished at a report() in
+    /// its body. stop() takes effect in the next step that reports. *Collective.* Throws
     /// CheckpointError [RT-K34] in a run that counts epochs.
     ///
     /// @code
     /// auto steps = worker.steps(10'000, state);
-    /// auto batch = batches.begin(); // behind steps(), which loads its place
+    /// auto batch = batches.begin(); // after steps(), which loads its position
     /// for (const int step : steps) {
     ///     if (batch == batches.end()) {
     ///         batch = batches.begin();
@@ -129,31 +127,30 @@ public:
     /// @endcode
     [[nodiscard]] Epochs steps(int count, const State& state);
 
-    /// Early stopping: the epoch under way is the last of the loop over epochs(), on all ranks as
-    /// soon as one has called this. The body goes on to its end, or leaves the loop by `break`.
+    /// Early stopping: makes the current epoch the last of the loop over epochs(), on all ranks
+    /// once one has called this. The body runs to its end, or leaves the loop by `break`.
     ///
-    /// A checkpoint says so: neither a restart nor another start of this run begins an epoch more.
-    /// It is that of the next report, or one of its own when the loop ends without. Other ranks
-    /// learn of it there, so this is not collective.
+    /// The next checkpoint records this, so that neither a restart nor another start of this run
+    /// begins a further epoch. It is the next report's, or a separate one when the loop ends
+    /// without. Other ranks learn about the stop there, so this is not collective.
     void stop() noexcept { progress_.stop(); }
 
-    /// Says that this rank is at work, in a loop or a wait that rtrain knows nothing of: an
-    /// evaluation, a simulator, a child process. HangConfig::busy_s then begins again. Any thread
-    /// may call it. Not collective.
+    /// Reports that this rank is working in a loop or a wait unknown to rtrain, such as an
+    /// evaluation, a simulator or a child process. Restarts HangConfig::busy_s. Callable from any
+    /// thread. Not collective.
     void heartbeat() noexcept { RankStatus::current().advance(); }
 
-    /// Whether RunConfig::stop has ended the training: at a report before, or because the time is
-    /// up. The same on all ranks at the same place. Loops over epochs() end by themselves; ask in
-    /// others, once a report or a batch.
+    /// True if RunConfig::stop has ended the training: at an earlier report, or because the time
+    /// limit expired. The same on all ranks at the same point. Loops over epochs() end
+    /// automatically; in others, check once a report or a batch.
     [[nodiscard]] bool should_stop() const;
 
-    /// Whether the run is to make room, and how long it may still take; empty when not.
-    /// *Collective.*
+    /// Returns the remaining time if the run is preempted; otherwise empty. *Collective.*
     ///
-    /// Most training functions need not ask: the next report() of a state saves it, whatever
-    /// CheckpointConfig says, and within the loop over epochs() a state is also saved between two
-    /// batches. fit() then ends, and the same command goes on from there. Ask to save with a report
-    /// of one's own in other loops, or to skip what takes long.
+    /// Most training functions need not call this: the next report() of a state saves it, whatever
+    /// CheckpointConfig says. The loop over epochs() also saves between two batches. fit() then
+    /// ends, and the same command resumes there. Call it to save with a custom report in other
+    /// loops, or to skip long work.
     [[nodiscard]] std::optional<PreemptionInfo> preemption();
 
 protected:
@@ -162,19 +159,19 @@ protected:
     ~WorkerReports();
 
     [[nodiscard]] Progress& progress() noexcept { return progress_; }
-    /// Checkpoints look after it for as long as the model lives.
+    /// Adds the model to checkpoints while it is alive.
     void keep(std::shared_ptr<detail::PreparedModel> model, const torch::nn::Module& module);
-    /// Of the models it looks after, those that ranks share.
+    /// The kept models that are sharded between ranks.
     [[nodiscard]] std::vector<std::shared_ptr<detail::SharedWeights>> sharded_models() const;
-    /// Throws CheckpointError [RT-K11] for a policy that cannot save what ranks have parts of.
+    /// Throws CheckpointError [RT-K11] for a policy that cannot save sharded state.
     void require_parts_are_saved() const;
 
 private:
     struct Prepared {
-        int number = 0; ///< prepare() calls before
+        int number = 0; ///< number of earlier prepare() calls
         std::shared_ptr<detail::PreparedModel> model;
 
-        /// Where in a checkpoint its hook is.
+        /// Section of its hook in a checkpoint.
         [[nodiscard]] std::string section() const;
     };
 
@@ -202,7 +199,7 @@ private:
     Run& run_;
     Progress progress_;
     std::optional<State> state_; ///< of the loop over epochs()
-    std::string said_way_;       ///< back into loops
+    std::string said_way_;       ///< the last message about resumed loops
     int state_reports_ = 0;
     std::uint64_t reports_ = 0;
     bool has_reported_ = false; ///< in this step of steps()

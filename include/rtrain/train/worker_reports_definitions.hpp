@@ -36,7 +36,7 @@ namespace rtrain {
 
 namespace detail {
 
-/// `metrics`, with those of a collection.
+/// Returns `metrics` with those of a collection added.
 RTRAIN_DOOR Config with(Config metrics, const Config& values) {
     for (const auto& item : values) {
         metrics[item.key()] = item.value();
@@ -73,12 +73,12 @@ RTRAIN_DOOR UserCall::In WorkerReports::in_report() {
     return UserCall::In(UserCall::report, reports_);
 }
 
-/// A program that is tried out leaves no checkpoint.
+/// fast_dev_run saves no checkpoint.
 RTRAIN_DOOR bool WorkerReports::saves_state() const {
     return run_.saves_state() && options().run.fast_dev_run == 0;
 }
 
-/// For the next start of the run, which must have the same.
+/// Records the data sets for the next start of the run, which must have the same ones.
 RTRAIN_DOOR void WorkerReports::note_datasets() {
     if (rank() == 0) {
         progress_.each_data_set([this](const std::string& name, const data::Position& place) {
@@ -87,7 +87,8 @@ RTRAIN_DOOR void WorkerReports::note_datasets() {
     }
 }
 
-/// `action` reports or saves. If it fails, the attempt ends, whatever the function catches.
+/// Calls `action`, which reports or saves. If it fails, the attempt ends, whatever the function
+/// catches.
 RTRAIN_DOOR void WorkerReports::reporting(const std::function<void()>& action) {
     detail::require_attempt();
     has_reported_ = true;
@@ -116,7 +117,7 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state
     if (!saves_state()) {
         reporting([&] {
             if (asks_for_validation(options) && !run_.saves_state()) {
-                throw ConfigError("RT-C16", "a report asks for validation, but checkpoint::None "
+                throw ConfigError("RT-C16", "a report requests validation, but checkpoint::None "
                                             "saves nothing to validate");
             }
         });
@@ -201,7 +202,7 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
     snapshot.ranks = size();
     snapshot.same_run = run_.is_own(*newest);
     process::LateCopy::finish_all();
-    ranks()->barrier(); // ranks copy what others of their node write
+    ranks()->barrier(); // ranks copy files written by other ranks of their node
     detail::succeed_together(*ranks(), [&] {
         state.load(snapshot);
         detail::load_fitting("rtrain",
@@ -212,7 +213,7 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
     });
     if (const std::string way = progress_.way_back(); rank() == 0 && way != said_way_) {
         said_way_ = way;
-        console::say("going on within epoch %d: %s", progress_.epoch() + 1, way.c_str());
+        console::say("resuming within epoch %d: %s", progress_.epoch() + 1, way.c_str());
     }
     return true;
 }
@@ -259,7 +260,7 @@ RTRAIN_DOOR void WorkerReports::require_parts_are_saved() const {
     }
 }
 
-/// A model that is about to be kept. The first step of training is that of the first model.
+/// Records a model before it is kept. The FLOPs of the first step are those of the first model.
 RTRAIN_DOOR void WorkerReports::show(const torch::nn::Module& module) {
     std::function<std::optional<double>()> flops;
     if (prepared_count_ == 0) {
@@ -273,7 +274,7 @@ RTRAIN_DOOR std::string WorkerReports::Prepared::section() const {
     return "rtrain/hook/" + std::to_string(number);
 }
 
-/// No state of ranks that have drifted apart is saved as if it were the model. `later`: see
+/// Throws if ranks have drifted apart, so that their state is not saved as the model. `later`: see
 /// PreparedModel. *Collective.*
 RTRAIN_DOOR void WorkerReports::check_models(checkpoint::Compared* later) {
     for (const auto& [number, model] : prepared_) {
@@ -283,7 +284,7 @@ RTRAIN_DOOR void WorkerReports::check_models(checkpoint::Compared* later) {
     }
 }
 
-/// Outside of a report.
+/// Saves outside of a report.
 RTRAIN_DOOR void WorkerReports::save_between(const State& state) {
     const UserCall::In in(UserCall::save);
     reporting([&] {
@@ -303,7 +304,7 @@ RTRAIN_DOOR checkpoint::Snapshot WorkerReports::empty_snapshot() const {
         for (const at::Tensor& tensor : prepared.model->ignored()) {
             snapshot.own_of_ranks.insert(tensor.unsafeGetTensorImpl());
         }
-        const bool ranks_differ = !prepared.model->sync(); // as with LocalSgd
+        const bool ranks_differ = !prepared.model->sync(); // for example, LocalSgd
         for (const at::Tensor& tensor : prepared.model->shared()) {
             if (ranks_differ) {
                 snapshot.own_of_ranks.insert(tensor.unsafeGetTensorImpl());
@@ -321,8 +322,8 @@ RTRAIN_DOOR checkpoint::Snapshot WorkerReports::empty_snapshot() const {
     return snapshot;
 }
 
-/// Before the first epoch: throws on all ranks what a report of the state would throw. Tensors that
-/// are not defined yet may be by then. *Collective.*
+/// Before the first epoch: throws on all ranks what a report of the state would throw. Allows
+/// undefined tensors, which may be defined by then. *Collective.*
 RTRAIN_DOOR void WorkerReports::require_can_be_saved(const State& state) {
     checkpoint::Snapshot snapshot = empty_snapshot();
     detail::succeed_together(*ranks(), [&] { state.save(snapshot); });
@@ -348,20 +349,20 @@ RTRAIN_DOOR checkpoint::Snapshot WorkerReports::snapshot_of(const State& state) 
     return snapshot;
 }
 
-/// Behind a checkpoint.
+/// Call after saving a checkpoint.
 RTRAIN_DOOR void WorkerReports::leave_if_preempted() const {
     if (run_.preempted()) {
         detail::leave_function();
     }
 }
 
-/// In the epoch whose report has stopped the run: the history ends with that report, as it does
-/// for a run that is taken up behind it.
+/// True in the epoch whose report has stopped the run: the history ends with that report, as in a
+/// run that is resumed after it.
 RTRAIN_DOOR bool WorkerReports::is_behind_the_end() const {
     return run_.has_stopped() && state_;
 }
 
-/// Whether this report of a state saves it; else the run's clock decides, if it has one.
+/// True if this report of a state saves it; otherwise the run's interval decides, if set.
 RTRAIN_DOOR bool WorkerReports::is_due() {
     const CheckpointConfig& config = options().run.checkpoint;
     const bool last = config.at_end && progress_.in_last_epoch();
