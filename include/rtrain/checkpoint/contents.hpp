@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Contents of a checkpoint: files with their checksums, and the place of each tensor in them.
-/// Every rank lists what it has written; the manifest combines all lists. Cost tier 1: Boost.JSON.
+/// Every rank lists what it has written; the manifest combines all lists.
+/// Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Training time between two checkpoints, from their cost and the frequency of failures:
-/// CheckpointConfig::mean_time_between_failures_s. Cost tier 0: std only.
+/// CheckpointConfig::mean_time_between_failures_s.
+/// Cost tier 0: std only.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// manifest.json: the contents of a checkpoint, and the metrics of the report that created it. A
-/// directory is an rtrain checkpoint if and only if it has a manifest that matches its files. Cost
-/// tier 1: Boost.JSON.
+/// directory is an rtrain checkpoint if and only if it has a manifest that matches its files.
+/// Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/base/error.hpp>

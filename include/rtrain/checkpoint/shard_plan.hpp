@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Division of a state that all ranks hold: equal shares, each byte written once. Cost tier 0: std
-/// only.
+/// Division of a state that all ranks hold: equal shares, each byte written once.
+/// Cost tier 0: std only.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The validation record in a checkpoint's directory: pending, or the result. A small file next to
-/// the manifest, because a manifest never changes. Cost tier 1: Boost.JSON.
+/// the manifest, because a manifest never changes.
+/// Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/checkpoint/validation.hpp>
