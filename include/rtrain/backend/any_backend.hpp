@@ -99,7 +99,7 @@ public:
     /// All collectives, on CPU tensors; null for a backend without a communicator.
     [[nodiscard]] virtual comm::Communicator* communicator() const = 0;
 
-    /// Whether a program started alone launches its ranks, and the number of ranks that a launcher
+    /// True if a program started alone launches its ranks; and the number of ranks that a launcher
     /// has started.
     [[nodiscard]] virtual bool can_be_launched() const = 0;
     [[nodiscard]] virtual std::optional<int> launched_ranks() const = 0;
@@ -116,7 +116,7 @@ public:
     [[nodiscard]] virtual bool can_rejoin() const = 0;
     /// After a failure: reconnects to the other ranks. Returns the ranks that were excluded.
     virtual std::vector<int> rejoin() = 0;
-    /// Whether the program is compiled to continue after a rank has died, and whether this job can.
+    /// True if the program is compiled to continue after a rank has died; and true if this job can.
     [[nodiscard]] virtual bool can_survive_deaths() const = 0;
     [[nodiscard]] virtual bool survives_deaths() const = 0;
 };

@@ -67,8 +67,7 @@ concept CanRejoin = requires(B& backend) {
     backend.rejoin();
 };
 
-/// Whether this job continues without ranks that have died, and whether any job of this program
-/// can.
+/// True if this job continues without ranks that have died; static: if any job of this program can.
 template <class B>
 concept CanSurviveDeaths = requires(const B& backend) {
     { B::can_survive_deaths() } -> std::same_as<bool>;

@@ -131,7 +131,7 @@ inline void require_same_sums(const Contents& mine, const Contents& theirs, int 
     }
 }
 
-/// Whether a list has the contents of one rank or of all.
+/// Completeness of a list: the contents of one rank or of all.
 enum class Listed : unsigned char { by_one_rank, completely };
 
 namespace internal {

@@ -67,8 +67,7 @@ struct Manifest {
     const auto manifest = [&]() -> Manifest {
         const auto index = fields.at("index").to_number<std::int64_t>();
         if (index < 0 || index > std::numeric_limits<std::int64_t>::max() / 2) {
-            throw std::invalid_argument(
-                "its index is impossible"); // later ones are counted from it
+            throw std::invalid_argument("its index is impossible"); // others are counted from it
         }
         return {index, fields.at("ranks").to_number<int>(), fields.at("metrics").as_object(),
                 contents_from(fields, Listed::completely)};

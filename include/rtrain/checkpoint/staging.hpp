@@ -47,9 +47,9 @@ public:
     /// File in the run's directory that identifies the current attempt.
     static constexpr const char* attempt_file = ".validate_storage_marker";
 
-    /// `attempt` is the same on all ranks, and different each time that a run is started, so that
-    /// late writes of an earlier attempt are not mixed up with ours. `scratch` is a directory of
-    /// this node for files to be uploaded to a storage service.
+    /// `attempt` is the same on all ranks, and different at each start of a run: late writes of an
+    /// earlier attempt are not mixed up with ours. `scratch` is a directory of this node for files
+    /// to be uploaded to a storage service.
     Staging(storage::Location run, std::string attempt, std::filesystem::path scratch,
             storage::TransferConfig transfer)
         : run_(std::move(run)), attempt_(std::move(attempt)), scratch_(std::move(scratch)),

@@ -30,8 +30,7 @@ struct Call {
     Collective collective = Collective::barrier;
     ReduceOp op = ReduceOp::sum;
     at::ScalarType type = at::kByte;
-    bool finite : 1 =
-        true; ///< whether this rank's slice of a bucket's result is, if ranks check it
+    bool finite : 1 = true;         ///< this rank's slice of a bucket's result, if ranks check it
     std::uint8_t user_call : 7 = 0; ///< UserCall::Name of the enclosing call
     /// Root of a broadcast; number of a repeatable all-reduce; else 0.
     std::uint16_t which = 0;

@@ -139,10 +139,9 @@ public:
         all_.world().set_disturbed();
         const std::string here = describe(mine);
         const std::string there = describe(theirs);
-        const char* const how = here != there ? ""
-                                : mine.shape != theirs.shape
-                                    ? " of a different shape"
-                                    : " at a different position in the order";
+        const char* const how = here != there                ? ""
+                                : mine.shape != theirs.shape ? " of a different shape"
+                                                             : " in a different order";
         throw_for_good(CommError(
             "RT-X10", detail::concat("rank ", rank, " called ", here, ", while rank ", peer,
                                      " called ", there, how,

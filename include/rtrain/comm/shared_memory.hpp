@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Memory that the ranks of a node share. It has no name in any file system, so that nothing is
-/// left behind however the ranks end, and the size of /dev/shm (64 MiB in a container) does not
-/// limit it.
+/// Memory that the ranks of a node share. It has no name in any file system, so nothing remains
+/// however the ranks end. The size of /dev/shm (64 MiB in a container) does not limit it.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -52,8 +51,7 @@ public:
         }
         int error = 0;
         {
-            const launch::SignalsBlocked
-                quiet; // a signal, such as a profiler's, would interrupt it
+            const launch::SignalsBlocked quiet; // a profiler's signal would interrupt it
             error = ::posix_fallocate(memory.file_, 0, static_cast<off_t>(bytes));
         }
         if (error != 0) {

@@ -15,8 +15,8 @@
 namespace rtrain::checkpoint {
 
 /// Loads into `generator` the state that rank `rank` saved as `name`/<rank>. A rank that did not
-/// exist then gets the state of the others if all are equal, else one derived from rank 0's state
-/// and the rank number. Does nothing if the checkpoint has none.
+/// exist then gets the state of the others if all are equal. Otherwise its state is derived from
+/// rank 0's and the rank number. Does nothing if the checkpoint has none.
 inline void load_generator(at::Generator generator, const StateReader& in, const std::string& name,
                            int rank) {
     const auto of = [&](int other) { return name + "/" + std::to_string(other); };

@@ -241,8 +241,7 @@ RTRAIN_DOOR void save_optimizer(torch::optim::Optimizer& optimizer, const StateW
         const ParameterGroups names(optimizer, out.names());
         names.require_distinct();
         StateWriter(out).value("class", name);
-        const bool waits =
-            dynamic_cast<const HoldsParts*>(&optimizer) != nullptr; // a prepared optimizer
+        const bool waits = dynamic_cast<const HoldsParts*>(&optimizer) != nullptr; // it is prepared
         std::size_t group_index = 0;
         for (auto& group : optimizer.param_groups()) {
             StateWriter part = out.part(std::to_string(group_index));

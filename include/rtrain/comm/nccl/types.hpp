@@ -23,8 +23,7 @@
 
 namespace rtrain::comm {
 
-/// Throws CommError [RT-N5] unless `result` is success. It is not checked whether other ranks
-/// failed.
+/// Throws CommError [RT-N5] unless `result` is success. Does not check other ranks.
 inline void check_nccl(ncclResult_t result, const char* call) {
     if (result != ncclSuccess) {
         throw_for_good(
