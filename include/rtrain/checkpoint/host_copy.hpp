@@ -123,8 +123,8 @@ private:
         }
         void compare() {
             for (const Source& source : all) {
-                // Read-only memory is written through other mappings. Its version marks stale
-                // graphs, and backward may increase it early.
+                // Read-only memory is written through other mappings. The tensor's version marks
+                // stale graphs, and backward may increase it early.
                 const bool is_same =
                     source.tensor.const_data_ptr() == source.memory &&
                     (source.loads == nullptr ? source.tensor._version() == source.version

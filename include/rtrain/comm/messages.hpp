@@ -17,9 +17,9 @@
 
 namespace rtrain::comm {
 
-/// Every rank sends a message to every other. `to(rank)` is the data that a rank receives,
-/// `from(rank)` the buffer for the data that it sends. Each begins with its neighbour, so that not
-/// all send to the same rank simultaneously.
+/// Every rank sends a message to every other. `to(rank)` is the data sent to a rank, `from(rank)`
+/// the buffer for the data received from it. Each begins with its neighbour, so that not all send
+/// to the same rank simultaneously.
 template <class From, class To>
 void exchange(const Group& group, Requests& requests, int tag, From&& from, To&& to) {
     const int size = group.size();
