@@ -435,7 +435,7 @@ TEST_CASE("Calls.that_differ_are_named" * doctest::timeout(120)) {
     CHECK(test::contains(message, "rank 0"));
     CHECK(test::contains(message, ", while rank "));
     message = clash(true, sum(ones), sum(matrix));
-    CHECK(test::contains(message, "of another shape"));
+    CHECK(test::contains(message, "of a different shape"));
     message = clash(true, sum(ones), [&](Communicator& ranks) { ranks.broadcast(ones, 0); });
     CHECK(test::contains(message, "broadcast from rank 0 of 10 Float"));
     message =

@@ -217,7 +217,7 @@ TEST_CASE_TEMPLATE("Checkpoint.what_differs_between_ranks_is_an_error", Policy, 
         double best = rank;
         worker.report({}, State{}.add("best", best));
     });
-    check("replay/tensor", "with other values on rank 1", [](auto& worker, int rank) {
+    check("replay/tensor", "with different values on rank 1", [](auto& worker, int rank) {
         auto replay = torch::zeros({1000, 10});
         replay[rank + 500].fill_(1);
         worker.report({}, State{}.add("replay", replay));
@@ -226,7 +226,7 @@ TEST_CASE_TEMPLATE("Checkpoint.what_differs_between_ranks_is_an_error", Policy, 
         auto grows = torch::zeros({rank + 1});
         worker.report({}, State{}.add("grows", grows));
     });
-    check("alone/bias", "with other values on rank 1", [](auto& worker, int rank) {
+    check("alone/bias", "with different values on rank 1", [](auto& worker, int rank) {
         auto alone = torch::nn::Linear(100, 100);
         {
             const torch::NoGradGuard no_grad;

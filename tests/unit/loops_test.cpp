@@ -472,8 +472,8 @@ TEST_CASE("Loops.a_run_that_goes_on_in_loops_says_how") {
     story.run("refused1", -1, body);
     const std::string text = said.text();
     CHECK(contains(text, "resuming within epoch 0"));
-    CHECK(contains(text, "passes over \"c\" that were finished are left out"));
-    CHECK(contains(text, "the body of the loop over \"a\" begins again"));
+    CHECK(contains(text, "completed passes through \"c\" are skipped"));
+    CHECK(contains(text, "the body of the loop over \"a\" restarts"));
 }
 
 TEST_CASE("Loops.that_say_their_epoch_go_on_in_it") {

@@ -30,7 +30,7 @@ TEST_CASE("SharedMemory.opens_nothing_else") {
     of_other.file = other.ticket().file;
     CHECK(code_of([&] { (void)SharedMemory::open(of_other, 8192); }) == "RT-X12");
     CHECK(test::contains(test::message_of([&] { (void)SharedMemory::open(of_other, 8192); }),
-                         "is something else here"));
+                         "is a different file here"));
     of_other.file = STDIN_FILENO;
     CHECK(code_of([&] { (void)SharedMemory::open(of_other, 8192); }) == "RT-X12");
     of_other.file = 99'999;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// glibc's allocator gives every large block back to the kernel when it is freed, so each step pays
-/// page faults for the same activations and gradients again.
+/// Allocator settings. glibc returns every large block to the kernel when it is freed, so each step
+/// would page-fault again for the same activations and gradients.
 #pragma once
 
 #include <cstdlib>
@@ -12,7 +12,7 @@
 namespace rtrain::backend {
 
 /// Lets this process keep freed blocks up to 32 MiB, glibc's limit, for reuse. Measured on the
-/// parity benchmark at one rank: 8 % less time a step. Does nothing where the user has set the
+/// parity benchmark at one rank: 8 % less time a step. Does nothing if the user has set the
 /// allocator's variables.
 inline void keep_freed_blocks() {
     for (const char* variable :

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A backend without its type: what the trainer, its run and prepared models are written against,
-/// so that they are compiled once for all backends. backend/the_backend.hpp holds one.
+/// A type-erased backend. The trainer, its run and prepared models use it, so that they are
+/// compiled once for all backends. backend/the_backend.hpp implements it.
 #pragma once
 
 #include <rtrain/backend/policy.hpp>
@@ -34,14 +34,14 @@ public:
     [[nodiscard]] virtual int size() const = 0;
     /// Overwrites the tensor with the reduction over ranks.
     virtual void all_reduce(at::Tensor& tensor, ReduceOp op) = 0;
-    /// The tensors of all ranks, which have equal shapes, stacked: (size, ...).
+    /// Returns the tensors of all ranks, which have equal shapes, stacked: (size, ...).
     [[nodiscard]] virtual at::Tensor all_gather(const at::Tensor& tensor) = 0;
     virtual void broadcast(at::Tensor& tensor, int root) = 0;
 };
 
 namespace detail {
 
-/// A collective on the same memory, again and again; it must not be touched from start() to wait().
+/// A repeatable collective on fixed memory, which must not be accessed from start() to wait().
 class AnyCollective {
 public:
     AnyCollective() = default;
@@ -50,72 +50,73 @@ public:
     virtual ~AnyCollective() = default;
 
     virtual void start() = 0;
-    /// Goes on with what has been started, without waiting.
+    /// Advances a started collective without blocking.
     virtual void poll() = 0;
     virtual void wait() = 0;
-    /// Behind wait(): whether the result is finite, if it has seen that on its way.
+    /// After wait(): true if the result is finite; empty if that was not checked.
     [[nodiscard]] virtual std::optional<bool> finite() const { return std::nullopt; }
 };
 
-/// What a backend can do, each with the fallback that docs/architecture.md names.
+/// The capabilities of a backend, each with the fallback listed in docs/architecture.md.
 class AnyBackend : public HookRanks {
 public:
-    /// Row rank() of the reduction of a tensor of shape (size, ...).
+    /// Returns row rank() of the reduction of a tensor of shape (size, ...).
     [[nodiscard]] virtual at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op) = 0;
     virtual void barrier() = 0;
 
-    /// `tensor` is contiguous and keeps its memory. Overlaps with computation where the backend
-    /// can, else start() blocks. With `check_finite` it looks at results, where the backend can.
+    /// `tensor` is contiguous and keeps its memory. Overlaps with computation if the backend can,
+    /// else start() blocks. `check_finite`: check whether results are finite, if the backend can.
     [[nodiscard]] virtual std::unique_ptr<AnyCollective>
     make_reduction(at::Tensor& tensor, bool check_finite = false) = 0;
-    /// Whether the next two are there, for tensors on device(). All that they are given is
-    /// contiguous and keeps its memory. What the device is told to do after wait() comes behind
-    /// them; the host does not wait.
+    /// True if the next two are available for tensors on device(). Their arguments are contiguous
+    /// and keep their memory. Device work enqueued after wait() runs after them; the host does not
+    /// block.
     [[nodiscard]] virtual bool shards_on_device() const = 0;
-    /// `row` gets this rank's row of the sum of `rows`, of shape (size, *row.sizes()).
+    /// `row` receives this rank's row of the sum of `rows`, of shape (size, *row.sizes()).
     [[nodiscard]] virtual std::unique_ptr<AnyCollective> make_reduce_scatter(const at::Tensor& rows,
                                                                              at::Tensor& row) = 0;
-    /// `rows` gets the `row` of each rank.
+    /// `rows` receives the `row` of each rank.
     [[nodiscard]] virtual std::unique_ptr<AnyCollective> make_all_gather(const at::Tensor& row,
                                                                          at::Tensor& rows) = 0;
-    /// Zeroed memory for a bucket, where the backend reduces it best. *Collective.*
+    /// Returns zeroed memory for a bucket, where the backend reduces it fastest. *Collective.*
     [[nodiscard]] virtual at::Tensor make_bucket(std::int64_t elements,
                                                  const at::TensorOptions& type) = 0;
 
     [[nodiscard]] virtual int local_rank() const = 0;
     [[nodiscard]] virtual int local_size() const = 0;
     [[nodiscard]] virtual int node_rank() const = 0;
-    /// Where this rank computes; empty for a backend that knows the CPU only.
+    /// The device of this rank; empty for a backend that supports only the CPU.
     [[nodiscard]] virtual std::optional<at::Device> device() const = 0;
 
-    /// Null for a backend that records nothing.
+    /// Null for a backend that cannot record.
     [[nodiscard]] virtual std::unique_ptr<comm::DeviceGraph> make_graph() = 0;
 
-    /// Only the ranks of a group, numbered as there. Throws ConfigError [RT-C28] when the backend
-    /// has no groups.
+    /// Returns a backend of only the ranks of a group, with the group's numbering. Throws
+    /// ConfigError [RT-C28] if the backend has no groups.
     [[nodiscard]] virtual std::shared_ptr<AnyBackend>
     over(const std::shared_ptr<comm::Communicator>& group) const = 0;
 
-    /// All collectives there are, on CPU tensors; null for a backend that has no communicator.
+    /// All collectives, on CPU tensors; null for a backend without a communicator.
     [[nodiscard]] virtual comm::Communicator* communicator() const = 0;
 
-    /// Whether a program started alone launches its ranks, and how many a launcher has started.
+    /// True if a program started alone launches its ranks; and the number of ranks that a launcher
+    /// has started.
     [[nodiscard]] virtual bool can_be_launched() const = 0;
     [[nodiscard]] virtual std::optional<int> launched_ranks() const = 0;
 
-    /// GPUs of this machine that ranks may take; 0 for a backend that does not count them.
+    /// Number of GPUs of this machine that ranks may use; 0 for a backend that does not count them.
     [[nodiscard]] virtual int local_devices() const = 0;
 
-    /// Before start(): runs follow each other in these ranks.
+    /// Called before start() if consecutive runs use these ranks.
     virtual void stay_joined() = 0;
     /// Joins the other ranks.
     virtual void start(const ScalingConfig& scaling) = 0;
-    /// Exchanges how each rank ended; empty for a backend that cannot.
+    /// Exchanges the outcome of each rank; empty for a backend that cannot.
     [[nodiscard]] virtual std::optional<std::vector<Outcome>> finish(const Outcome& mine) = 0;
     [[nodiscard]] virtual bool can_rejoin() const = 0;
-    /// After a failure: joins the others anew. Returns the ranks that were cut out.
+    /// After a failure: reconnects to the other ranks. Returns the ranks that were excluded.
     virtual std::vector<int> rejoin() = 0;
-    /// Whether the program is compiled to go on after a rank has died, and whether this job can.
+    /// True if the program is compiled to continue after a rank has died; and true if this job can.
     [[nodiscard]] virtual bool can_survive_deaths() const = 0;
     [[nodiscard]] virtual bool survives_deaths() const = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The autocast of a thread, to run something under it again later.
+/// The autocast settings of a thread, to run code under them later.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -12,7 +12,7 @@
 
 namespace rtrain::detail {
 
-/// That of this thread when it was made.
+/// The autocast settings of the constructing thread.
 class AutocastState {
 public:
     AutocastState() : caches_(at::autocast::is_autocast_cache_enabled()) {
@@ -38,7 +38,7 @@ private:
     std::array<at::ScalarType, devices.size()> types_{};
 };
 
-/// While it lives, this thread's autocast is that of `state`, with a cache of its own.
+/// Applies the autocast settings of `state` to this thread while it lives, with a separate cache.
 class AutocastAs {
 public:
     explicit AutocastAs(const AutocastState& state) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a backend may offer beyond the concept: a concept for each optional member, and what
-/// happens without it (capabilities()). TheBackend asks them; a member under its name but of
-/// another form would be passed over in silence, so it is a compile error.
+/// Optional members of a backend: a concept for each, and what happens without it (capabilities()).
+/// A member with such a name but a different signature would be silently ignored, so it is a
+/// compile error.
 #pragma once
 
 #include <rtrain/backend/policy.hpp>
@@ -28,14 +28,14 @@ class Communicator;
 
 namespace backend {
 
-/// How many ranks a launcher has started; empty in a program started alone, which then becomes the
-/// driver and launches them.
+/// Number of ranks that a launcher has started; empty in a program started alone, which then
+/// becomes the driver and launches them.
 template <class B>
 concept CanBeLaunched = requires {
     { B::launched_ranks() } -> std::same_as<std::optional<int>>;
 };
 
-/// How many GPUs of this machine ranks may take; asked in the driver, before there are ranks.
+/// Number of GPUs of this machine that ranks may use; called in the driver, before ranks exist.
 template <class B>
 concept CountsDevices = requires {
     { B::local_devices() } -> std::same_as<int>;
@@ -47,34 +47,34 @@ concept CanStart = requires(B& backend, const ScalingConfig& scaling) {
     backend.start(scaling);
 };
 
-/// Told before start() that runs follow each other in these ranks: the next start() may then take
-/// up what the last finish() has left.
+/// Called before start() if consecutive runs use these ranks: the next start() may then reuse what
+/// the last finish() has left.
 template <class B>
 concept StaysJoined = requires(B& backend) {
     backend.stay_joined();
 };
 
-/// Called last: exchanges how each rank ended.
+/// Called last: exchanges the outcome of each rank.
 template <class B>
 concept CanFinish = requires(B& backend, const Outcome& mine) {
     { backend.finish(mine) } -> std::convertible_to<std::vector<Outcome>>;
 };
 
-/// Joins the other ranks anew after a failure that all processes have survived; may return the
-/// ranks that were cut out.
+/// Reconnects to the other ranks after a failure that all processes have survived; may return the
+/// ranks that were excluded.
 template <class B>
 concept CanRejoin = requires(B& backend) {
     backend.rejoin();
 };
 
-/// Whether this job goes on without ranks that have died, and whether any job of this program can.
+/// True if this job continues without ranks that have died; static: if any job of this program can.
 template <class B>
 concept CanSurviveDeaths = requires(const B& backend) {
     { B::can_survive_deaths() } -> std::same_as<bool>;
     { backend.survives_deaths() } -> std::same_as<bool>;
 };
 
-/// Whether ranks of B may go on after one has died: what its can_survive_deaths() says.
+/// The result of B's can_survive_deaths(): true if ranks may continue after one has died.
 template <class B>
 [[nodiscard]] bool can_survive_deaths() {
     if constexpr (CanSurviveDeaths<B>) {
@@ -102,7 +102,7 @@ concept KnowsNodeRank = requires(const B& backend) {
     { backend.node_rank() } -> std::same_as<int>;
 };
 
-/// Where models and batches go; allows `use_gpu`.
+/// The device of models and batches; allows `use_gpu`.
 template <class B>
 concept HasDevice = requires(const B& backend) {
     { backend.device() } -> std::convertible_to<at::Device>;
@@ -126,22 +126,22 @@ concept HasBarrier = requires(B& backend) {
     backend.barrier();
 };
 
-/// Memory for gradient buckets, where reducing is cheapest.
+/// Memory for gradient buckets, where reducing is fastest.
 template <class B>
 concept CanAllocateBuckets = requires(B& backend, std::int64_t elements,
                                       const at::TensorOptions& type) {
     { backend.allocate_bucket(elements, type) } -> std::same_as<at::Tensor>;
 };
 
-/// Overlaps with the backward pass. By its name only, because what it returns may be incomplete
-/// behind a door; AsyncBackend asks for the form.
+/// Overlaps with the backward pass. Checked by name only, because its return type may be incomplete
+/// behind a door; AsyncBackend checks the signature.
 template <class B>
 concept HasAllReduceAsync = requires {
     &B::all_reduce_async;
 };
 
-/// Collectives on rows of the device's tensors that overlap with what it computes: sharded models
-/// on it. `row` is this rank's row of the sum of `rows`; `rows` are the `row` of all.
+/// Collectives on rows of device tensors that overlap with the device's computation, for sharded
+/// models. `row` is this rank's row of the sum of `rows`; `rows` are the `row` of all ranks.
 template <class B>
 concept CanShardOnDevice = HasDevice<B> &&
     requires(B& backend, const at::Tensor& from, at::Tensor& to) {
@@ -153,13 +153,13 @@ concept CanShardOnDevice = HasDevice<B> &&
     backend.all_gather_async(from, to).wait();
 };
 
-/// Records what a step puts on the device, to replay it as a whole.
+/// Records the device work of a step, to replay it as a whole.
 template <class B>
 concept HasGraphs = HasDevice<B> && requires(B& backend) {
     { backend.make_graph() } -> std::same_as<std::unique_ptr<comm::DeviceGraph>>;
 };
 
-/// One of them, in whatever form.
+/// Has one of them, with any signature.
 template <class B>
 concept HasCollectivesOfRows = requires {
     &B::reduce_scatter_async;
@@ -174,7 +174,7 @@ concept HasGroups = requires(const B& backend, const std::shared_ptr<comm::Commu
     { backend.over(group) } -> std::same_as<B>;
 };
 
-/// All collectives there are, on CPU tensors.
+/// All collectives, on CPU tensors.
 template <class B>
 concept HasCommunicator = requires(const B& backend) {
     { backend.communicator() } -> std::same_as<comm::Communicator&>;
@@ -187,14 +187,14 @@ struct Capability {
     std::string_view otherwise; ///< what happens without it
 };
 
-/// What a backend offers, in the order in which a run would use it.
+/// The capabilities of a backend, in the order in which a run would use them.
 template <Backend B>
 [[nodiscard]] auto capabilities() {
     return std::array{
         Capability{"launched_ranks", CanBeLaunched<B>, "fit() trains in this process"},
         Capability{"local_devices", CountsDevices<B>, "one rank when num_workers is unset"},
         Capability{"start", CanStart<B>, "ranks are joined already"},
-        Capability{"stay_joined", StaysJoined<B>, "trials in used ranks join anew"},
+        Capability{"stay_joined", StaysJoined<B>, "trials in used ranks reconnect"},
         Capability{"local_rank", KnowsLocalRank<B>, "all ranks are on one node"},
         Capability{"local_size", KnowsLocalSize<B>, "all ranks are on one node"},
         Capability{"node_rank", KnowsNodeRank<B>, "all ranks are on one node"},
@@ -224,8 +224,8 @@ template <Backend B>
 
 namespace detail {
 
-/// One sentence for each member that has a capability's name and not its form. None for `over`: a
-/// type derived from one of ours has it, and it returns the base.
+/// One static_assert for each member that has a capability's name but a different signature. None
+/// for `over`: a type derived from one of ours inherits it, and it returns the base.
 template <class B>
 struct RequireCapabilities {
     static_assert(
@@ -287,7 +287,7 @@ struct RequireCapabilities {
         "[RT-B12]");
     static_assert(
         !requires { &B::survives_deaths; } || backend::CanSurviveDeaths<B>,
-        "rtrain: this backend's `survives_deaths` is not `bool survives_deaths() const` beside "
+        "rtrain: this backend's `survives_deaths` is not `bool survives_deaths() const` with "
         "`static bool can_survive_deaths()` [RT-B12]");
 };
 

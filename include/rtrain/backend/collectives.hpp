@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Collectives on texts, and what is built on them.
+/// Collectives on strings, and functions built on them.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -22,7 +22,7 @@
 
 namespace rtrain::detail {
 
-/// A byte tensor that holds `text`.
+/// Returns a byte tensor that holds `text`.
 [[nodiscard]] inline at::Tensor to_bytes(std::string_view text) {
     at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
     if (!text.empty()) {
@@ -35,7 +35,7 @@ namespace rtrain::detail {
     return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
 }
 
-/// Rank `root`'s text on all ranks.
+/// Returns rank `root`'s text on all ranks.
 [[nodiscard]] inline std::string broadcast(HookRanks& backend, const std::string& text, int root) {
     if (backend.size() == 1) {
         return text;
@@ -48,7 +48,7 @@ namespace rtrain::detail {
     return to_string(bytes);
 }
 
-/// Each rank's text, indexed by rank.
+/// Returns each rank's text, indexed by rank.
 [[nodiscard]] inline std::vector<std::string> all_gather(HookRanks& backend,
                                                          const std::string& text) {
     const at::Tensor lengths =
@@ -64,8 +64,8 @@ namespace rtrain::detail {
     return texts;
 }
 
-/// Runs `action`, which does not communicate, on every rank; when it throws on any of them, all
-/// ranks throw the error of the lowest such rank. So no rank goes on alone.
+/// Runs `action`, which does not communicate, on every rank. If it throws on any rank, all ranks
+/// throw the error of the lowest such rank, so that no rank continues alone.
 inline void succeed_together(HookRanks& backend, const std::function<void()>& action) {
     std::string code;
     std::string message;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How many GPUs CUDA finds for this process.
+/// The number of GPUs that CUDA finds for this process.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -28,7 +28,7 @@ namespace rtrain::backend {
     if (devices < 1) {
         throw ConfigError("RT-N1", "backend::Nccl trains on GPUs, but CUDA finds none here: " +
                                        comm::why_no_device() +
-                                       "; look at `nvidia-smi`, or use backend::Mpi");
+                                       "; check `nvidia-smi`, or use backend::Mpi");
     }
     return devices;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which GPU a rank computes on. One rule, as in Ray Train: ranks of a node take its GPUs in the
-/// order of their ids, lowest first; ranks share a GPU only when gpus_per_worker says so.
+/// The choice of the GPU that a rank computes on. One rule, as in Ray Train: ranks of a node take
+/// its GPUs in the order of their ids, lowest first; ranks share a GPU only if gpus_per_worker
+/// allows it.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -17,17 +18,17 @@
 
 namespace rtrain::backend {
 
-/// What is known about a node when its ranks choose.
+/// The information about a node from which its ranks choose.
 struct DeviceRequest {
     /// CUDA_VISIBLE_DEVICES of the node's ranks, by local rank; empty optional: not set. A launcher
-    /// such as srun may have given each rank GPUs of its own.
+    /// such as srun may have assigned different GPUs to each rank.
     std::vector<std::optional<std::string>> visible{};
     int local_rank = 0;
     int devices = 0; ///< that this rank can use
     double gpus_per_worker = 1;
-    std::optional<int> fixed{}; ///< the user's own choice, an index among `devices`
-    /// PCI addresses of the devices of the node's ranks, by local rank; empty where CUDA does not
-    /// say. A cgroup gives each rank its own GPU under the same number.
+    std::optional<int> fixed{}; ///< the user's choice, an index among `devices`
+    /// PCI addresses of the devices of the node's ranks, by local rank; empty if CUDA does not
+    /// report them. A cgroup gives each rank its own GPU under the same number.
     std::vector<std::vector<std::string>> addresses{};
 };
 
@@ -67,7 +68,7 @@ devices_in_order(const std::optional<std::string>& visible, int devices) {
     return listed;
 }
 
-/// Whether two ranks of the node choose from the same list of devices.
+/// True if two ranks of the node choose from the same list of devices.
 [[nodiscard]] inline bool same_devices(const DeviceRequest& request, std::size_t one,
                                        std::size_t other) {
     return request.visible[one] == request.visible[other] &&
@@ -128,8 +129,8 @@ devices_in_order(const std::optional<std::string>& visible, int devices) {
     return devices[position].index;
 }
 
-/// What tells a rank's GPU from the others of its node: its name in CUDA_VISIBLE_DEVICES and its
-/// PCI address, of which either may say too little.
+/// Distinguishes a rank's GPU from the others of its node: its name in CUDA_VISIBLE_DEVICES and its
+/// PCI address, either of which may be ambiguous.
 [[nodiscard]] inline std::string identity_of(const DeviceRequest& request, int index) {
     const auto mine = static_cast<std::size_t>(request.local_rank);
     std::string name;
@@ -144,10 +145,10 @@ devices_in_order(const std::optional<std::string>& visible, int devices) {
 /// The ranks of a node that compute on one GPU.
 struct GpuShare {
     int ranks = 1;
-    int place = 0; ///< of this rank among them
+    int place = 0; ///< position of this rank among them
 };
 
-/// `identities`: of the GPUs of the node's ranks, by local rank.
+/// `identities`: the GPUs of the node's ranks, by local rank.
 [[nodiscard]] inline GpuShare share_of(const std::vector<std::string>& identities, int local_rank) {
     const auto mine = static_cast<std::size_t>(local_rank);
     const auto same = [&](std::size_t ranks) {

@@ -11,7 +11,7 @@ namespace rtrain::backend {
 /// Rank 0 of 1. Good for debugging a training function, and for programs without MPI.
 class Local {
 public:
-    /// Throws ConfigError [RT-C6] when the options ask for several workers.
+    /// Throws ConfigError [RT-C6] if the options request several workers.
     void start(const ScalingConfig& scaling) {
         if (scaling.num_workers.min() > 1) {
             throw ConfigError("RT-C6", detail::concat("backend::Local trains in this process, but "
@@ -21,7 +21,7 @@ public:
         }
     }
 
-    /// After a failure: there is nobody to join.
+    /// After a failure: nothing to reconnect.
     void rejoin() noexcept {}
 
     [[nodiscard]] int rank() const noexcept { return 0; }

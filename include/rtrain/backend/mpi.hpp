@@ -27,14 +27,14 @@ namespace backend {
 /// One rank of MPI_COMM_WORLD.
 class Mpi {
 public:
-    /// What may be set of a backend::Mpi.
+    /// Options of backend::Mpi.
     struct Options {
-        /// Longest wait in one collective, then CommError [RT-X2].
+        /// Longest wait in one collective; then throws CommError [RT-X2].
         std::chrono::seconds timeout{1800};
-        /// After a rank has failed: how long the others have to notice before the job is ended.
+        /// After a rank has failed: time for the others to notice before the job is terminated.
         std::chrono::seconds failure_patience{30};
-        /// Compare the calls of all ranks before each collective: an order that differs is then an
-        /// error at once (RT-X10), also between nodes. Costs a message to each rank. Also set by
+        /// Compares the calls of all ranks before each collective: a different order is then an
+        /// immediate error (RT-X10), also between nodes. Costs a message to each rank. Also set by
         /// RTRAIN_CHECK_CALLS=1 in the environment.
         bool check_calls = false;
     };
@@ -42,30 +42,29 @@ public:
     Mpi() = default;
     explicit Mpi(Options options) : options_(options) {}
 
-    /// Ranks that a launcher has started; empty when the program was started alone.
+    /// Number of ranks that a launcher has started; empty if the program was started alone.
     [[nodiscard]] static std::optional<int> launched_ranks();
 
-    /// Whether the MPI that this program is compiled for can go on after a rank has died.
+    /// True if the MPI that this program is compiled for can continue after a rank has died.
     [[nodiscard]] static bool can_survive_deaths();
-    /// Whether this job can, too. Once start() was called.
+    /// True if this job can, too. Valid after start().
     [[nodiscard]] bool survives_deaths() const;
 
-    /// After a failure: joins the other ranks anew, so that nothing of what was under way is left;
-    /// collective. Ranks that have died are cut out where the job survives deaths; returns which,
-    /// as they were numbered at the start of the job. Throws CommError [RT-X14] when that cannot
-    /// be done.
+    /// After a failure: reconnects to the other ranks and discards all communication in flight;
+    /// collective. Ranks that have died are excluded if the job survives deaths; returns them,
+    /// numbered as at the start of the job. Throws CommError [RT-X14] if that is impossible.
     std::vector<int> rejoin();
 
-    /// Joins the other ranks; collective. Throws ConfigError [RT-C2] when num_workers does not
-    /// allow the number of ranks, LaunchError [RT-L17] when too few files may be open.
+    /// Joins the other ranks; collective. Throws ConfigError [RT-C2] if num_workers does not allow
+    /// the number of ranks, LaunchError [RT-L17] if the limit of open files is too low.
     void start(const ScalingConfig& scaling);
 
-    /// Runs follow each other in these ranks: what they have joined by is kept from a finish() to
-    /// the next start(), where all have ended well. On all ranks alike.
+    /// Consecutive runs use these ranks: connections are kept from a finish() to the next start()
+    /// if all ranks have succeeded. All ranks must make this call.
     void stay_joined() noexcept { stays_joined_ = true; }
 
-    /// Ends the training function's communication on all ranks: says how this rank ended, returns
-    /// how each did.
+    /// Ends the training function's communication on all ranks: reports this rank's outcome,
+    /// returns that of each rank.
     [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine);
 
     [[nodiscard]] int rank() const noexcept;
@@ -73,11 +72,11 @@ public:
     [[nodiscard]] int local_rank() const noexcept;
     [[nodiscard]] int local_size() const noexcept;
     [[nodiscard]] int node_rank() const noexcept;
-    /// All ranks, with every collective there is; split() makes groups.
+    /// All ranks, with all collectives; split() makes groups.
     [[nodiscard]] comm::Communicator& communicator() const noexcept { return *communicator_; }
 
-    /// Only the ranks of a group, numbered as there: for models that some of the ranks train
-    /// together (DataParallelOptions::group).
+    /// Returns a backend of only the ranks of a group, with the group's numbering: for models that
+    /// some of the ranks train together (DataParallelOptions::group).
     [[nodiscard]] Mpi over(std::shared_ptr<comm::Communicator> group) const;
 
     void all_reduce(at::Tensor& tensor, ReduceOp op);
@@ -85,7 +84,7 @@ public:
     [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor);
     [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op);
     [[nodiscard]] comm::AllReduce all_reduce_async(at::Tensor& tensor, ReduceOp op);
-    /// Memory that the ranks of a node share, in which all_reduce() needs no copies.
+    /// Returns memory that the ranks of a node share, in which all_reduce() needs no copies.
     [[nodiscard]] at::Tensor allocate_bucket(std::int64_t elements,
                                              const at::TensorOptions& options);
     void barrier();
@@ -95,12 +94,12 @@ public:
     void check_peers(const char* what);
 
 private:
-    /// MPI itself waits without a word when it gets none.
+    /// MPI itself silently hangs without free descriptors.
     static void require_descriptors();
 
     void join();
 
-    /// As join(), in what the run before has left.
+    /// Like join(), but reuses the connections of the previous run.
     void go_on();
 
     Options options_;

@@ -50,39 +50,39 @@
 
 namespace rtrain::backend {
 
-/// One rank of MPI_COMM_WORLD, with a GPU. Collectives on GPU tensors are put on a stream and do
-/// not hold up the host; collectives on CPU tensors block.
+/// One rank of MPI_COMM_WORLD, with a GPU. Collectives on GPU tensors are enqueued on a stream and
+/// do not block the host; collectives on CPU tensors block.
 ///
-/// A thread of this backend looks for failed ranks over MPI while a GPU collective is under way. It
-/// never does so while rtrain itself is in MPI; a training function that calls MPI on its own must
+/// A thread of this backend checks for failed ranks over MPI while a GPU collective is in flight.
+/// It never does so while rtrain itself is in MPI; a training function that calls MPI itself must
 /// initialise it with MPI_THREAD_MULTIPLE.
 class Nccl {
     struct State;
 
 public:
-    /// What may be set of a backend::Nccl.
+    /// Options of backend::Nccl.
     struct Options {
-        /// Longest wait in one collective, and for the ranks to connect; then CommError [RT-N6].
+        /// Longest wait in one collective, and for the ranks to connect; then throws CommError
+        /// [RT-N6].
         std::chrono::milliseconds timeout{std::chrono::minutes(10)};
-        /// GPU of this rank, an index among those it can see, where the rule of
-        /// backend/device_choice.hpp does not fit: for example 0 where every rank sees only its
-        /// own.
+        /// GPU of this rank, an index among those it can see, if the rule of
+        /// backend/device_choice.hpp does not fit: for example 0 if every rank sees only its own.
         std::optional<int> device{};
-        /// Of the communication on the CPU.
+        /// Options of the communication on the CPU.
         Mpi::Options mpi{};
     };
 
     Nccl() : Nccl(Options{}) {}
     explicit Nccl(const Options& options) : state_(std::make_shared<State>(options)) {}
 
-    /// Ranks that a launcher has started; empty when the program was started alone.
+    /// Number of ranks that a launcher has started; empty if the program was started alone.
     [[nodiscard]] static std::optional<int> launched_ranks() { return Mpi::launched_ranks(); }
 
-    /// GPUs that CUDA finds here.
+    /// Number of GPUs that CUDA finds.
     [[nodiscard]] static int local_devices() { return cuda_devices(); }
 
-    /// Joins the other ranks and takes a GPU; collective. Throws on all ranks what one of them
-    /// meets: ConfigError [RT-C2, RT-N1 to RT-N4, RT-N10], CommError [RT-N5, RT-N6].
+    /// Joins the other ranks and selects a GPU; collective. Throws on all ranks if one of them
+    /// fails: ConfigError [RT-C2, RT-N1 to RT-N4, RT-N10], CommError [RT-N5, RT-N6].
     void start(const ScalingConfig& scaling) {
         state_->gpu.reset();
         state_->cpu->start(scaling);
@@ -109,10 +109,10 @@ public:
         }
     }
 
-    /// After a failure that all ranks live through, and behind finish(), which has aborted NCCL's
-    /// communicator: joins the other ranks anew, on the same GPUs; collective. Throws on all ranks
-    /// CommError [RT-N5, RT-N6] or, when a kernel has failed and left a GPU that only a new process
-    /// can use, what CUDA says about it.
+    /// After a failure that all ranks survive, and after finish(), which has aborted NCCL's
+    /// communicator: reconnects to the other ranks, on the same GPUs; collective. Throws on all
+    /// ranks CommError [RT-N5, RT-N6]. If a failed kernel has left a GPU that only a new process
+    /// can use, throws CUDA's error.
     void rejoin() {
         state_->gpu.reset();
         (void)state_->cpu->rejoin();
@@ -125,8 +125,8 @@ public:
         }
     }
 
-    /// Ends the training function's communication on all ranks: says how this rank ended, returns
-    /// how each did.
+    /// Ends the training function's communication on all ranks: reports this rank's outcome,
+    /// returns that of each rank.
     [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine) {
         Outcome outcome = mine;
         if (state_->gpu && !outcome) {
@@ -175,21 +175,20 @@ public:
         (void)comm::rows_of(tensor, size());
         return state_->gpu ? state_->gpu->reduce_scatter(tensor, op) : tensor[0].clone();
     }
-    /// A CUDA graph; what is recorded may reduce gradients.
+    /// Returns a CUDA graph; recorded work may reduce gradients.
     [[nodiscard]] std::unique_ptr<comm::DeviceGraph> make_graph() {
         return std::make_unique<comm::NcclGraph>(device(), state_->gpu);
     }
 
-    /// Waits on the host until all ranks have come here.
+    /// Blocks the host until all ranks have called it.
     void barrier() {
         const auto lock = state_->lock_mpi();
         state_->cpu->barrier();
     }
 
-    /// A collective that is started again and again. On GPUs it overlaps with what the current
-    /// stream does between start() and wait(); neither waits on the host. On CPU tensors it blocks,
-    /// in start(). The tensors are contiguous, stay where they are, and must not be touched from
-    /// start() to wait().
+    /// A repeatable collective. On GPUs it overlaps with what the current stream does between
+    /// start() and wait(); neither blocks the host. On CPU tensors start() blocks. The tensors are
+    /// contiguous, keep their memory, and must not be accessed from start() to wait().
     class Handle {
     public:
         void start() { gpu_ ? gpu_->start() : blocking_(); }
@@ -209,7 +208,7 @@ public:
         explicit Handle(comm::NcclHandle gpu) : gpu_(std::move(gpu)) {}
         explicit Handle(std::function<void()> blocking) : blocking_(std::move(blocking)) {}
         std::optional<comm::NcclHandle> gpu_;
-        std::function<void()> blocking_; ///< instead
+        std::function<void()> blocking_; ///< used instead on CPU tensors
     };
 
     /// Reduces `tensor` in place.
@@ -219,7 +218,7 @@ public:
         }
         return Handle([state = state_, tensor, op]() mutable { state->all_reduce(tensor, op); });
     }
-    /// `row` gets row rank() of the reduction of `rows`, of shape (size, *row.sizes()). Throws
+    /// `row` receives row rank() of the reduction of `rows`, of shape (size, *row.sizes()). Throws
     /// CommError [RT-X13] for other shapes.
     [[nodiscard]] Handle reduce_scatter_async(const at::Tensor& rows, at::Tensor& row,
                                               ReduceOp op) {
@@ -231,7 +230,7 @@ public:
             row.copy_(ranks.reduce_scatter(rows, op));
         });
     }
-    /// `rows`, of shape (size, *row.sizes()), gets the `row` of each rank; any type. Throws
+    /// `rows`, of shape (size, *row.sizes()), receives the `row` of each rank; any type. Throws
     /// CommError [RT-X13] for other shapes.
     [[nodiscard]] Handle all_gather_async(const at::Tensor& row, at::Tensor& rows) {
         require_rows(rows, row);
@@ -246,7 +245,7 @@ private:
         explicit State(const Options& given)
             : options(given), cpu(std::make_shared<Mpi>(given.mpi)), ranks(cpu) {}
 
-        /// Also keeps what a rank computed after its peers were lost from being used.
+        /// Also prevents the use of what a rank computed after its peers were lost.
         [[nodiscard]] std::unique_lock<std::mutex> lock_mpi() {
             if (gpu) {
                 gpu->check();
@@ -269,7 +268,7 @@ private:
         detail::TheBackend<Mpi> ranks;
         std::mutex mpi; ///< held by the thread that is in MPI
         at::Device device{at::kCPU};
-        std::string host_id; ///< that NCCL is given; empty unless ranks share this GPU
+        std::string host_id;                        ///< for NCCL; empty unless ranks share this GPU
         std::shared_ptr<comm::NcclCollectives> gpu; ///< empty on a single rank
     };
 
@@ -290,7 +289,7 @@ private:
 
     void set_device() const { c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(state_->device); }
 
-    /// The texts of this node's ranks, by local rank; collective.
+    /// Returns the texts of this node's ranks, by local rank; collective.
     [[nodiscard]] std::vector<std::string> of_this_node(const std::string& mine) {
         std::vector<std::string> texts = detail::all_gather(state_->ranks, mine);
         const at::Tensor nodes = state_->cpu->all_gather(at::full({1}, node_rank(), at::kInt));
@@ -301,7 +300,7 @@ private:
         return texts;
     }
 
-    /// What the ranks of this node see, by local rank; collective.
+    /// Gathers the devices that the ranks of this node see, by local rank; collective.
     void gather_devices(DeviceRequest& request) {
         const char* const mine = std::getenv("CUDA_VISIBLE_DEVICES");
         for (const std::string& list :
@@ -319,7 +318,7 @@ private:
         }
     }
 
-    /// Collective. All ranks look at each other's progress until all are connected or one is not.
+    /// Collective. All ranks monitor each other until all are connected or one is not.
     [[nodiscard]] std::shared_ptr<comm::NcclCollectives> connect() {
         Mpi& cpu = *state_->cpu;
         at::Tensor id = at::zeros({static_cast<std::int64_t>(sizeof(ncclUniqueId))}, at::kByte);
@@ -363,7 +362,7 @@ private:
                 throw CommError("RT-N6",
                                 detail::concat("NCCL did not connect within ",
                                                state_->options.timeout.count(),
-                                               " ms; NCCL_DEBUG=INFO tells what it tries"));
+                                               " ms; set NCCL_DEBUG=INFO to log its attempts"));
             }
             if (state != ncclSuccess && state != ncclInProgress) {
                 throw CommError("RT-N5",
@@ -373,7 +372,7 @@ private:
         return std::make_shared<comm::NcclCollectives>(
             std::move(communicator), device(), rank(), size(), state_->options.timeout,
             [state = state_.get()](const char* what) {
-                // A training thread that is in MPI looks for itself.
+                // A training thread that is in MPI checks by itself.
                 if (const std::unique_lock lock(state->mpi, std::try_to_lock); lock) {
                     state->cpu->check_peers(what);
                 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Backend policy: who this rank is, and how ranks combine tensors.
+/// Backend policy: rank, size, and collectives on tensors.
 ///
-/// The smallest type that meets the concept, one process on its own:
+/// The smallest type that satisfies the concept, a single process:
 /// @code
 /// struct Alone {
 ///     int rank() const { return 0; }
@@ -11,9 +11,9 @@
 ///     void broadcast(at::Tensor& tensor, int root) {}
 /// };
 /// @endcode
-/// examples/custom_backend.cpp is one that joins processes. Everything else that a backend can do
-/// is optional and found by the capability concepts below.
-/// Cost tier 0: std only; at::Tensor is named by reference, so its declaration is enough.
+/// examples/custom_backend.cpp connects several processes. All other capabilities are optional and
+/// detected by the concepts below. Cost tier 0: std only; at::Tensor is named by reference, so its
+/// declaration is enough.
 #pragma once
 
 #include <rtrain/comm/reduce_op.hpp>
@@ -47,7 +47,7 @@ concept HasBroadcast = requires(B& backend, at::Tensor& tensor) {
 
 } // namespace detail
 
-/// What every backend offers: this rank's number, how many there are, and two blocking, in-place
+/// Members of every backend: this rank's number, the number of ranks, and two blocking, in-place
 /// collectives that every rank calls in the same order with tensors of equal shape and type.
 template <class B>
 concept Backend = std::movable<B> && detail::HasRank<B> && detail::HasSize<B> &&
@@ -62,7 +62,7 @@ concept AsyncBackend = Backend<B> && requires(B& backend, at::Tensor& tensor) {
     backend.all_reduce_async(tensor, ReduceOp::mean).wait();
 };
 
-/// Why `B` is no backend: one sentence for each unmet requirement.
+/// Explains why `B` is not a backend: one static_assert for each unmet requirement.
 template <class B>
 struct ExplainBackend {
     static_assert(std::movable<B>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// AnyBackend over a backend of one type: what it offers beyond the concept is found by name, and
-/// what it lacks is made of what it has.
+/// AnyBackend over a backend of one type: its optional members are found by name, missing ones are
+/// emulated with those it has.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -20,7 +20,7 @@
 
 namespace rtrain::detail {
 
-/// Blocks in start().
+/// A collective that blocks in start().
 template <Backend B>
 class BlockingReduction final : public AnyCollective {
 public:
@@ -36,7 +36,7 @@ private:
     at::Tensor tensor_;
 };
 
-/// What an AsyncBackend gives.
+/// A collective over the handle of an AsyncBackend.
 template <class Handle>
 class AsyncCollective final : public AnyCollective {
 public:
@@ -195,9 +195,10 @@ public:
         if constexpr (backend::HasGroups<B>) {
             return std::make_shared<TheBackend>(std::make_shared<B>(backend_->over(group)));
         } else {
-            throw ConfigError("RT-C28", "a model was to be prepared for a group of ranks, but this "
-                                        "backend has no groups; use backend::Mpi, or give it `B "
-                                        "over(std::shared_ptr<comm::Communicator>)`");
+            throw ConfigError(
+                "RT-C28",
+                "a model cannot be prepared for a group of ranks: this backend has no groups; use "
+                "backend::Mpi, or give the backend `B over(std::shared_ptr<comm::Communicator>)`");
         }
     }
 
@@ -274,7 +275,7 @@ public:
     }
 
 private:
-    /// A communicator's own are exact.
+    /// A communicator's own sums are exact.
     [[nodiscard]] bool sums_wrap_around(const at::Tensor& tensor, ReduceOp op) const {
         return size() > 1 && tensor.defined() && comm::can_overflow(tensor.scalar_type(), op) &&
                !(backend::HasCommunicator<B> && tensor.is_cpu());
@@ -289,7 +290,7 @@ private:
     std::shared_ptr<B> backend_;
 };
 
-/// A backend without its type.
+/// Erases the type of a backend.
 template <Backend B>
 [[nodiscard]] std::shared_ptr<AnyBackend> any_backend(std::shared_ptr<B> backend) {
     return std::make_shared<TheBackend<B>>(std::move(backend));

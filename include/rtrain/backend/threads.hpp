@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How many intra-op threads a rank runs: its cores, shared with the ranks that may use the same
-/// ones. torchrun sets 1 whatever the machine, Ray Train leaves every rank all cores.
+/// The number of intra-op threads of a rank: its cores, divided among the ranks that may use the
+/// same ones. torchrun sets 1 on any machine, Ray Train leaves every rank all cores.
 #pragma once
 
 #include <rtrain/comm/communicator.hpp>
@@ -19,7 +19,8 @@
 
 namespace rtrain::backend {
 
-/// Cores of this rank, divided by the ranks of its node that may use one of them. Collective.
+/// Returns the number of cores of this rank, divided by the number of ranks of its node that may
+/// use one of them. Collective.
 inline int cores_per_rank(comm::Communicator& ranks) {
     cpu_set_t mine;
     CPU_ZERO(&mine);

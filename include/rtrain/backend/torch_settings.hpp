@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What libtorch remembers of a function that has run: settings of its thread and of the process.
-/// The next attempt, or the next trial of a search, is not to begin with them.
+/// Settings of libtorch that a function may change, of its thread and of the process. They are
+/// restored before the next attempt, or the next trial of a search.
 #pragma once
 
 #include <rtrain/backend/autocast_state.hpp>
@@ -22,8 +22,8 @@
 
 namespace rtrain::detail {
 
-/// Those of the calling thread, as they are when it is made: grad mode, inference mode, autocast,
-/// intra-op threads, and how the processor rounds and treats denormal numbers.
+/// Settings of the calling thread at construction: grad mode, inference mode, autocast, intra-op
+/// threads, floating-point rounding and denormal numbers.
 class ThreadSettings {
 public:
     ThreadSettings() { std::fegetenv(&arithmetic_); }
@@ -56,7 +56,7 @@ private:
     std::fenv_t arithmetic_{};
 };
 
-/// Those of the process, as they are when it is made.
+/// Settings of the process at construction.
 class ProcessSettings {
 public:
     ProcessSettings() {
@@ -127,7 +127,7 @@ private:
         Flag{[] { return Anomalies::should_check_nan(); },
              [](bool on) { Anomalies::set_enabled(Anomalies::is_enabled(), on); }}};
 
-    /// Empty where libtorch refuses to say: its old names for TF32 after a use of the new ones.
+    /// Empty if libtorch refuses to answer: its old names for TF32 after a use of the new ones.
     template <class T>
     static std::optional<T> value_of(T (*get)()) {
         try {
@@ -142,7 +142,7 @@ private:
     std::array<std::optional<bool>, flags.size()> flags_{};
 };
 
-/// Puts all of them back when it ends.
+/// Restores all settings on destruction.
 class KeptSettings {
 public:
     KeptSettings() = default;

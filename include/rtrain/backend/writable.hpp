@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Writing into parameters, also where ranks share their memory.
+/// Writing into parameters, even if ranks share their memory.
 #pragma once
 
 #include <rtrain/process/late_copy.hpp>
@@ -11,9 +11,9 @@
 
 namespace rtrain::detail {
 
-/// `tensor`, or where its memory can only be read, another over the same memory that can be
-/// written. All ranks of the node see what is written: they write the same, or only one does, while
-/// none of them computes. No copy of what this process has in memory is under way then.
+/// Returns `tensor`, or if its memory is read-only, a writable tensor over the same memory. All
+/// ranks of the node see the writes: they write the same, or only one writes while none computes.
+/// No copy of this process's memory is in flight then.
 [[nodiscard]] inline at::Tensor writable(const at::Tensor& tensor) {
     process::LateCopy::finish_all();
     if (!tensor.is_cpu() || tensor.numel() == 0) {
@@ -24,7 +24,7 @@ namespace rtrain::detail {
         return tensor;
     }
     if (auto* const loads = process::ReadOnlyMemory::loads(tensor.const_data_ptr())) {
-        loads->fetch_add(1); // another rank that still copies it finds out
+        loads->fetch_add(1); // another rank that is still copying it notices
     }
     return at::from_blob(memory, tensor.sizes(), tensor.strides(),
                          tensor.options().requires_grad(false));

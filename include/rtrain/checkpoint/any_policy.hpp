@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A checkpoint policy without its type, for a run that is compiled once for all of them.
+/// A type-erased checkpoint policy, for a run that is compiled once for all of them.
 #pragma once
 
 #include <rtrain/checkpoint/contents.hpp>
@@ -13,7 +13,7 @@
 
 namespace rtrain::checkpoint {
 
-/// What a policy can do, each with the fallback that docs/architecture.md names.
+/// The capabilities of a policy, each with the fallback listed in docs/architecture.md.
 class AnyPolicy {
 public:
     AnyPolicy() = default;
@@ -23,11 +23,11 @@ public:
 
     [[nodiscard]] virtual bool saves_state() const = 0;
     [[nodiscard]] virtual bool writes_in_background() const = 0;
-    /// Whether each rank writes its rows of a tensor that ranks share.
+    /// True if each rank writes its rows of a tensor that is spread over ranks.
     [[nodiscard]] virtual bool takes_rows() const = 0;
-    /// What of a state this rank's write() gets.
+    /// Returns the part of a state that this rank passes to write().
     [[nodiscard]] virtual Snapshot select(Snapshot state, const Part& part) = 0;
-    /// What the policy writes, as far as it lists it.
+    /// Writes this rank's part; returns what the policy lists of it.
     virtual Contents write(const Snapshot& state, const Part& part) = 0;
     [[nodiscard]] virtual Snapshot read(const Part& part) = 0;
 };
@@ -72,7 +72,7 @@ private:
     C policy_;
 };
 
-/// A policy without its type.
+/// Erases the type of a policy.
 template <CheckpointPolicy C>
 [[nodiscard]] std::shared_ptr<AnyPolicy> any_policy(C policy) {
     return std::make_shared<ThePolicy<C>>(std::move(policy));

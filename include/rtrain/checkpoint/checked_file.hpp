@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Files of a checkpoint, written and read with their checksums.
+/// Checkpoint files, written and read with their checksums.
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
@@ -24,7 +24,7 @@
 
 namespace rtrain::checkpoint {
 
-/// A file being written; its checksums are computed on the way.
+/// A file being written; its checksums are computed meanwhile.
 class CheckedFile {
 public:
     /// `name` is relative to the checkpoint's `directory`.
@@ -50,7 +50,7 @@ private:
     std::size_t size_ = 0;
 };
 
-/// Reads a file through, and lists it. Throws StorageError [RT-S3, RT-S4].
+/// Reads a whole file, and returns its record. Throws StorageError [RT-S3, RT-S4].
 [[nodiscard]] inline FileRecord record_of(const std::filesystem::path& directory,
                                           const std::string& name) {
     storage::InputFile file(directory / name);
@@ -67,10 +67,10 @@ private:
 /// The end of a sentence that begins with a file's name.
 inline constexpr const char* not_a_plain_file =
     "is a symbolic link, is reached through one, or is not an ordinary file, which a checkpoint "
-    "does not hold";
+    "does not contain";
 
-/// What is wrong with a file, as the end of a sentence that begins with its name; empty when it is
-/// as it was written.
+/// Describes the damage of a file, as the end of a sentence that begins with its name; empty if the
+/// file is as it was written.
 [[nodiscard]] inline std::optional<std::string> damage_of(const std::filesystem::path& directory,
                                                           const FileRecord& expected) {
     std::error_code error;
@@ -79,12 +79,12 @@ inline constexpr const char* not_a_plain_file =
         return std::filesystem::exists(status) ? not_a_plain_file : "is missing";
     }
     const auto size = std::filesystem::file_size(directory / expected.name, error);
-    if (error || size != expected.size) { // which may be any: do not read it
+    if (error || size != expected.size) { // any size is possible: do not read it
         return detail::concat("is ", error ? 0 : size, " bytes long instead of ", expected.size);
     }
     const FileRecord found = record_of(directory, expected.name);
     if (found.size != expected.size) {
-        return "has changed while it was read";
+        return "changed while it was read";
     }
     const auto [first, unused] =
         std::mismatch(found.sums.begin(), found.sums.end(), expected.sums.begin());

@@ -30,7 +30,7 @@ RTRAIN_DOOR Checkpoint Checkpoint::from_directory(const std::filesystem::path& d
                                                 : at.filesystem.exists(at.path);
     if (!there) {
         throw CheckpointError(
-            "RT-K1", detail::concat(checkpoint.uri(), " is no directory, so no checkpoint"));
+            "RT-K1", detail::concat(checkpoint.uri(), " is not a directory, so not a checkpoint"));
     }
     return checkpoint;
 }

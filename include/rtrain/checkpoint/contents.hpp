@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a checkpoint consists of: files with their checksums, and where in them each tensor is.
-/// Every rank lists what it has written; the manifest holds all lists together.
+/// Contents of a checkpoint: files with their checksums, and the place of each tensor in them.
+/// Every rank lists what it has written; the manifest combines all lists.
 /// Cost tier 1: Boost.JSON.
 #pragma once
 
@@ -37,15 +37,15 @@ struct FileRecord {
 };
 
 struct TensorRecord {
-    /// Elements begin, begin + 1, ... of the whole, which the safetensors file `file` holds under
-    /// the tensor's name.
+    /// Elements begin, begin + 1, ... of the whole, which the safetensors file `file` contains
+    /// under the tensor's name.
     struct Piece {
         std::string file;
         std::int64_t begin = 0;
         std::int64_t count = 0;
         friend bool operator==(const Piece&, const Piece&) = default;
     };
-    std::string type; ///< as safetensors calls it, "F32"
+    std::string type; ///< in safetensors' notation, "F32"
     std::vector<std::int64_t> shape;
     bool rows = false; ///< see Pieces::rows
     std::vector<Piece> pieces;
@@ -53,7 +53,7 @@ struct TensorRecord {
     friend bool operator==(const TensorRecord&, const TensorRecord&) = default;
 };
 
-/// Of a parameter that all ranks must have alike.
+/// Checksum of a parameter that must be equal on all ranks.
 struct ComparedSum {
     std::string name; ///< in rank 0's list
     std::uint32_t sum = 0;
@@ -64,7 +64,7 @@ struct ComparedSum {
 struct Contents {
     std::vector<FileRecord> files;
     std::map<std::string, TensorRecord> tensors;
-    /// For rank 0, which compares them; a checkpoint has none.
+    /// For rank 0, which compares them; not stored in a checkpoint.
     std::vector<ComparedSum> compared{};
 
     friend bool operator==(const Contents&, const Contents&) = default;
@@ -86,8 +86,8 @@ struct Contents {
     return is_empty ? 0 : count;
 }
 
-/// Adds what another rank has written. Throws CheckpointError [RT-K5] when both have written a file
-/// of the same name, [RT-K10] when they disagree about a tensor.
+/// Adds what another rank has written. Throws CheckpointError [RT-K5] if both have written a file
+/// of the same name, [RT-K10] if they disagree about a tensor.
 inline void merge(Contents& into, Contents from) {
     for (FileRecord& file : from.files) {
         for (const FileRecord& known : into.files) {
@@ -116,7 +116,7 @@ inline void merge(Contents& into, Contents from) {
     }
 }
 
-/// Throws ModelError [RT-M25] when rank `rank` has other parameters than rank 0.
+/// Throws ModelError [RT-M25] if rank `rank` has different parameters than rank 0.
 inline void require_same_sums(const Contents& mine, const Contents& theirs, int rank) {
     const std::vector<ComparedSum>& all = mine.compared;
     std::vector<std::string> differ;
@@ -131,12 +131,12 @@ inline void require_same_sums(const Contents& mine, const Contents& theirs, int 
     }
 }
 
-/// Whose contents are listed.
+/// Completeness of a list: the contents of one rank or of all.
 enum class Listed : unsigned char { by_one_rank, completely };
 
 namespace internal {
 
-/// Brings the pieces of a tensor into order, and checks them. Throws std::invalid_argument.
+/// Sorts the pieces of a tensor, and checks them. Throws std::invalid_argument.
 inline void check_pieces(const std::string& name, TensorRecord& tensor,
                          const std::set<std::string>& files, Listed listed) {
     std::sort(tensor.pieces.begin(), tensor.pieces.end(), [](const auto& a, const auto& b) {
@@ -155,7 +155,7 @@ inline void check_pieces(const std::string& name, TensorRecord& tensor,
             throw std::invalid_argument(
                 "tensor \"" + name + "\" is in a file that is not listed: \"" + piece.file + "\"");
         }
-        if (!used.insert(piece.file).second) { // which holds one tensor of that name
+        if (!used.insert(piece.file).second) { // a file has one tensor of that name
             throw std::invalid_argument("tensor \"" + name + "\" has two pieces in \"" +
                                         piece.file + "\"");
         }
@@ -170,14 +170,14 @@ inline void check_pieces(const std::string& name, TensorRecord& tensor,
 
 } // namespace internal
 
-/// Brings the pieces of each tensor into order. Throws std::invalid_argument when they overlap,
-/// name a file that is not listed, or, in a complete list, leave a gap.
+/// Sorts the pieces of each tensor. Throws std::invalid_argument if they overlap, name a file that
+/// is not listed, or, in a complete list, leave a gap.
 inline void check(Contents& contents, Listed listed) {
     constexpr std::size_t most_dimensions = 64; // libtorch's limit
     std::set<std::string> files;
     for (const FileRecord& file : contents.files) {
         if (!is_safe_name(file.name)) {
-            throw std::invalid_argument("a file has a name that may not be: \"" + file.name + "\"");
+            throw std::invalid_argument("a file has an invalid name: \"" + file.name + "\"");
         }
         if (!files.insert(file.name).second) {
             throw std::invalid_argument("file \"" + file.name + "\" is listed twice");
@@ -227,10 +227,10 @@ inline void check(Contents& contents, Listed listed) {
     return json;
 }
 
-/// Throws std::exception when the JSON is not what to_json() makes, or contradicts itself.
+/// Throws std::exception if the JSON is not in the form of to_json(), or is inconsistent.
 [[nodiscard]] inline Contents contents_from(const boost::json::object& json, Listed listed) {
     if (json.at("chunk_bytes").to_number<std::uint64_t>() != ChunkSums::chunk) {
-        throw std::invalid_argument("its checksums are of chunks of another size");
+        throw std::invalid_argument("its checksums are of chunks of a different size");
     }
     Contents contents;
     for (const auto& item : json.at("files").as_array()) {

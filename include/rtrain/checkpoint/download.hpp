@@ -30,14 +30,13 @@ inline void list_recursively(const storage::Location& at, const std::string& bel
     }
 }
 
-/// All files of a directory. Throws CheckpointError [RT-K1] when there are none.
+/// Lists all files of a directory. Throws CheckpointError [RT-K1] if there are none.
 [[nodiscard]] inline std::vector<storage::Entry> files_at(const storage::Location& at) {
     std::vector<storage::Entry> files;
     list_recursively(at, "", files);
     if (files.empty()) {
-        throw CheckpointError("RT-K1",
-                              detail::concat(at.filesystem.uri(at.path), " is no directory, so no "
-                                                                         "checkpoint"));
+        throw CheckpointError("RT-K1", detail::concat(at.filesystem.uri(at.path),
+                                                      " is not a directory, so not a checkpoint"));
     }
     return files;
 }
@@ -45,7 +44,7 @@ inline void list_recursively(const storage::Location& at, const std::string& bel
 } // namespace internal
 
 /// Downloads a directory, once for all processes of this node; with a manifest, every byte is
-/// checked. Throws StorageError, CheckpointError: RT-K1 there is nothing, RT-K2 it is damaged.
+/// checked. Throws StorageError, CheckpointError: RT-K1 it does not exist, RT-K2 it is damaged.
 [[nodiscard]] inline storage::NodeCopy download(const storage::Location& at) {
     const auto files = internal::files_at(at);
     const std::string manifest = at.path + "/" + manifest_file;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A copy of a state in host memory, so that training can go on while it is written, and while what
-/// only waits for the copy writes is copied (process/late_copy.hpp).
+/// A copy of a state in host memory, so that training continues while it is written. Tensors that
+/// are written only by code that waits for the copy are copied while training continues
+/// (process/late_copy.hpp).
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -24,7 +25,7 @@
 
 namespace rtrain::checkpoint {
 
-/// Keeps its memory for the next copy: fresh pages would cost as much time as copying.
+/// Reuses its memory for the next copy: fresh pages would cost as much time as copying.
 class HostCopy {
 public:
     HostCopy() = default;
@@ -35,8 +36,9 @@ public:
         release();
     }
 
-    /// The state as it is now, on the CPU. What an earlier call returned is overwritten. What is in
-    /// Snapshot::late is there when finish() has returned, as are checksums of Snapshot::compared.
+    /// Returns the current state, on the CPU, and overwrites what an earlier call returned. Tensors
+    /// in Snapshot::late, and checksums of Snapshot::compared, are ready when finish() has
+    /// returned.
     [[nodiscard]] Snapshot operator()(Snapshot live) {
         wait();
         std::size_t bytes = 0;
@@ -75,7 +77,7 @@ public:
         return live;
     }
 
-    /// Copies what is late; in any thread. Throws CheckpointError [RT-K28] when it was written
+    /// Copies the late tensors; in any thread. Throws CheckpointError [RT-K28] if one was written
     /// meanwhile.
     void finish() {
         if (!late_) {
@@ -85,44 +87,44 @@ public:
         if (!sources_->written.empty()) {
             throw CheckpointError(
                 "RT-K28",
-                detail::concat("\"", sources_->written,
-                               "\" was written while a checkpoint in the background copied it, "
-                               "so that nothing was saved; expected that between a report and the "
-                               "next step only prepared optimizers, edit(), restore() and "
-                               "load_weights() write parameters and what optimizers keep: write "
-                               "before the report, or set CheckpointConfig::late_copies to false"));
+                detail::concat(
+                    "\"", sources_->written,
+                    "\" was written while a background checkpoint copied it, so nothing was saved; "
+                    "between a report and the next step, only prepared optimizers, edit(), "
+                    "restore() and load_weights() may write parameters and optimizer state: write "
+                    "before the report, or set CheckpointConfig::late_copies to false"));
         }
     }
-    /// What this rank has written, with the checksums.
+    /// Adds the checksums to what this rank has written.
     [[nodiscard]] Contents with_sums(Contents contents) const {
         contents.compared = sums_;
         return contents;
     }
 
 private:
-    /// What is copied late, and what shows whether it is still as it was.
+    /// The tensors that are copied late, and the means to detect whether they have changed.
     struct Sources {
         struct Source {
             std::string name;
-            at::Tensor tensor; ///< keeps the memory
+            at::Tensor tensor; ///< keeps the memory alive
             const void* memory;
             std::int64_t version;
-            process::ReadOnlyMemory::Loads* loads; ///< null: of memory that this process writes
+            process::ReadOnlyMemory::Loads* loads; ///< null for memory that this process writes
             std::uint64_t loaded;
         };
         std::vector<Source> all;
-        std::string written; ///< the first that was written meanwhile
+        std::string written; ///< the first tensor that was written meanwhile
 
         void add(const std::string& name, const at::Tensor& tensor) {
-            const at::Tensor same = tensor.detach(); // of the same version
+            const at::Tensor same = tensor.detach(); // with the same version
             auto* const loads = process::ReadOnlyMemory::loads(same.const_data_ptr());
             all.push_back({name, same, same.const_data_ptr(), same._version(), loads,
                            loads == nullptr ? 0 : loads->load()});
         }
         void compare() {
             for (const Source& source : all) {
-                // What can only be read is written by other mappings. Its version says which graphs
-                // are stale, which backward may tell them early.
+                // Read-only memory is written through other mappings. The tensor's version marks
+                // stale graphs, and backward may increase it early.
                 const bool is_same =
                     source.tensor.const_data_ptr() == source.memory &&
                     (source.loads == nullptr ? source.tensor._version() == source.version

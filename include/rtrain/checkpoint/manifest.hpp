@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// manifest.json: what a checkpoint consists of, and the metrics of the report that made it. A
-/// directory is a checkpoint of ours if and only if it holds a manifest that its files agree with.
+/// manifest.json: the contents of a checkpoint, and the metrics of the report that created it. A
+/// directory is an rtrain checkpoint if and only if it has a manifest that matches its files.
 /// Cost tier 1: Boost.JSON.
 #pragma once
 
@@ -40,12 +40,12 @@ struct Manifest {
     return seal(std::move(text));
 }
 
-/// Whether a manifest.json was written by rtrain.
+/// True if a manifest.json was written by rtrain.
 [[nodiscard]] inline bool is_manifest(std::string_view text) {
     return text.find("\"rtrain-checkpoint\"") != std::string_view::npos;
 }
 
-/// Reads a manifest; `name` is for messages. Throws CheckpointError: RT-K1 it is none of ours,
+/// Reads a manifest; `name` is for messages. Throws CheckpointError: RT-K1 it is not from rtrain,
 /// RT-K2 it is damaged.
 [[nodiscard]] inline Manifest parse_manifest(std::string_view text,
                                              const std::string& name = manifest_file) {
@@ -60,8 +60,8 @@ struct Manifest {
     if (version == nullptr || *version != 2) {
         throw CheckpointError("RT-K1",
                               detail::concat(name,
-                                             " has another format than this rtrain reads; use the "
-                                             "rtrain that wrote it, or a newer one than ",
+                                             " has a different format than this rtrain reads; use "
+                                             "the rtrain that wrote it, or a newer one than ",
                                              RTRAIN_VERSION));
     }
     const auto manifest = [&]() -> Manifest {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Putting a tensor that is in pieces together again.
+/// Reassembly of a tensor from its pieces.
 #pragma once
 
 #include <rtrain/checkpoint/contents.hpp>
@@ -14,7 +14,7 @@
 
 namespace rtrain::checkpoint {
 
-/// Elements begin to end - 1 of the whole, in one dimension; a copy.
+/// Returns a copy of elements begin to end - 1 of the whole, in one dimension.
 [[nodiscard]] inline at::Tensor assemble_elements(const Pieces& whole, std::int64_t begin,
                                                   std::int64_t end) {
     at::Tensor flat = at::empty({end - begin}, whole.pieces.at(0).elements.options());
@@ -29,12 +29,12 @@ namespace rtrain::checkpoint {
     return flat;
 }
 
-/// The whole.
+/// Returns the whole tensor.
 [[nodiscard]] inline at::Tensor assemble(const Pieces& whole) {
     return assemble_elements(whole, 0, element_count(whole.shape)).view(whole.shape);
 }
 
-/// Rows begin to end - 1 of the whole.
+/// Returns rows begin to end - 1 of the whole.
 [[nodiscard]] inline at::Tensor assemble_rows(const Pieces& whole, std::int64_t begin,
                                               std::int64_t end) {
     auto shape = whole.shape;

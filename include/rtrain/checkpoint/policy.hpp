@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Checkpoint policy: how a state gets into the files of a checkpoint and back. When a checkpoint
-/// is taken, committed, ranked and deleted is the same for every policy (checkpoint/store.hpp).
+/// Checkpoint policy: writes a state to the files of a checkpoint and reads it back. All policies
+/// share the code that takes, commits, ranks and deletes checkpoints (checkpoint/store.hpp).
 ///
-/// The smallest type that meets the concept, it saves nothing:
+/// The smallest type that satisfies the concept; it saves nothing:
 /// @code
 /// using namespace rtrain::checkpoint;
 /// struct Forgetful {
@@ -47,20 +47,20 @@ concept HasRead =
 
 } // namespace detail
 
-/// What every checkpoint policy offers: `write`, called on every rank with the same state, puts
-/// this rank's part of it into the directory and returns when the bytes are durable; `read`, called
-/// on any number of ranks, gives the whole state back.
+/// Members of every checkpoint policy. `write`, called on every rank with the same state, writes
+/// this rank's part of it into the directory and returns when the bytes are durable. `read`, called
+/// on any number of ranks, returns the whole state.
 template <class C>
 concept CheckpointPolicy = std::movable<C> && detail::HasWrite<C> && detail::HasRead<C>;
 
 /// Optional: `static constexpr bool writes_in_background = true`; `write` is then called in another
-/// thread, with a copy of what was selected.
+/// thread, with a copy of the selected state.
 template <class C>
 concept BackgroundCheckpointPolicy = CheckpointPolicy<C> && C::writes_in_background;
 
 namespace checkpoint {
 
-/// Optional: `static constexpr bool saves_state = false`; reports of states are then reports of
+/// Optional: `static constexpr bool saves_state = false`; reports of states then record only
 /// metrics.
 template <class C>
 inline constexpr bool saves_state = true;
@@ -68,11 +68,11 @@ template <class C>
 requires requires {
     C::saves_state;
 }
-inline constexpr bool saves_state<C> = C::saves_state; ///< for a policy that says it itself
+inline constexpr bool saves_state<C> = C::saves_state; ///< for a policy that declares it
 
 } // namespace checkpoint
 
-/// Why `C` is no checkpoint policy: one sentence for each unmet requirement.
+/// Explains why `C` is not a checkpoint policy: one static_assert for each unmet requirement.
 template <class C>
 struct ExplainCheckpointPolicy {
     static_assert(std::movable<C>,

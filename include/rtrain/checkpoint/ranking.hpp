@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which checkpoints are better than others, by the metrics they were reported with.
+/// Ranking of checkpoints, by the metrics they were reported with.
 #pragma once
 
 #include <rtrain/config/config.hpp>
@@ -14,14 +14,14 @@
 
 namespace rtrain::checkpoint {
 
-/// What is at `path`, "a/b" for a nested value; null when nothing is.
+/// Returns the value at `path`, "a/b" for a nested one; null if there is none.
 [[nodiscard]] inline const boost::json::value* value_at(const Config& metrics,
                                                         std::string_view path) {
     if (const auto* const direct = metrics.if_contains(path)) {
         return direct;
     }
     for (auto slash = path.find('/'); slash != std::string_view::npos;
-         slash = path.find('/', slash + 1)) { // keys may hold slashes themselves
+         slash = path.find('/', slash + 1)) { // keys may contain slashes themselves
         const auto* const inner = metrics.if_contains(path.substr(0, slash));
         if (inner != nullptr && inner->is_object()) {
             if (const auto* const found = value_at(inner->get_object(), path.substr(slash + 1))) {
@@ -32,8 +32,8 @@ namespace rtrain::checkpoint {
     return nullptr;
 }
 
-/// The metric at `path`; empty when it is not there or no finite number: a loss that has diverged
-/// may become infinite on the side that counts as better.
+/// The metric at `path`; empty if it is missing or not a finite number: a loss that has diverged
+/// may be infinite on the side that counts as better.
 [[nodiscard]] inline std::optional<double> metric_at(const Config& metrics, std::string_view path) {
     const auto* const found = value_at(metrics, path);
     const double value = found != nullptr && found->is_number()
@@ -42,7 +42,7 @@ namespace rtrain::checkpoint {
     return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
-/// Whether there is a number at `path`, or null, which NaN may have become.
+/// True if `path` has a number, or null, which may stand for NaN.
 [[nodiscard]] inline bool has_metric(const Config& metrics, std::string_view path) {
     if (const auto* const direct = metrics.if_contains(path)) {
         return direct->is_number() || direct->is_null();
@@ -58,9 +58,9 @@ namespace rtrain::checkpoint {
     return false;
 }
 
-/// The better ones first: by CheckpointConfig::score_attribute, those without a score last, where
-/// detail::is_worse() has NaN; among equals, and without a score attribute, the newer one first. An
-/// item has `metrics` and `index`.
+/// Orders better items first: by CheckpointConfig::score_attribute, those without a score last,
+/// where detail::is_worse() has NaN; among equals, and without a score attribute, the newer one
+/// first. An item has `metrics` and `index`.
 template <class Item>
 void rank(std::vector<Item>& items, const CheckpointConfig& config) {
     const auto score = [&](const Item& item) {

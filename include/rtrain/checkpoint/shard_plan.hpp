@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which rank writes what of a state that all ranks hold: equal shares, each byte once.
+/// Division of a state that all ranks hold: equal shares, each byte written once.
 /// Cost tier 0: std only.
 #pragma once
 
@@ -25,12 +25,12 @@ struct Slice {
     friend bool operator==(const Slice&, const Slice&) = default;
 };
 
-/// The slices of one rank. All tensors in a row are cut into `ranks` shares of equally many bytes;
-/// a cut moves to the nearest end of a tensor when that makes a share larger by 1/32 at most, so
-/// that few tensors are cut. A tensor without elements belongs to the rank at its place.
+/// The slices of one rank. The sequence of all tensors is cut into `ranks` shares of equally many
+/// bytes; a cut moves to the nearest end of a tensor if that makes a share larger by 1/32 at most,
+/// so that few tensors are cut. A tensor without elements belongs to the rank at its position.
 [[nodiscard]] inline std::vector<Slice> plan_shards(const std::vector<TensorSize>& tensors,
                                                     int rank, int ranks) {
-    std::vector<std::int64_t> starts{0}; // bytes in front of each tensor, and of all
+    std::vector<std::int64_t> starts{0}; // bytes before each tensor, and in total
     for (const TensorSize& tensor : tensors) {
         starts.push_back(starts.back() + tensor.elements * tensor.element_bytes);
     }
@@ -51,7 +51,7 @@ struct Slice {
     std::vector<Slice> slices;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         const std::int64_t bytes = tensors[i].element_bytes;
-        const auto element = [&](std::int64_t place) { // the first that begins at `place` or behind
+        const auto element = [&](std::int64_t place) { // the first that begins at `place` or later
             return std::clamp((place - starts[i] + bytes - 1) / bytes, std::int64_t{0},
                               tensors[i].elements);
         };

@@ -11,24 +11,24 @@
 namespace rtrain::checkpoint {
 
 /// Every rank writes an equal share of the state at the same time, into
-/// `shard-<rank>-of-<ranks>.safetensors`, and training waits. Tensors that have the
-/// same bits on all ranks are divided among them, so no byte is written twice; of a tensor that was
-/// given row by row (StateWriter::rows) each rank writes its own rows; rank 0 writes what ranks may
-/// have other values of, such as a model's buffers. Any number of ranks loads it.
+/// `shard-<rank>-of-<ranks>.safetensors`, and training waits. Tensors that have the same bits on
+/// all ranks are divided among them, so no byte is written twice. Of a tensor saved by rows
+/// (StateWriter::rows) each rank writes its own rows. Rank 0 writes tensors that may differ between
+/// ranks, such as a model's buffers. Any number of ranks loads it.
 struct Sharded {
-    /// Each rank writes the rows it has: what is each rank's own need not go to rank 0.
+    /// Each rank writes the rows it has: per-rank values need not be sent to rank 0.
     static constexpr bool takes_rows = true;
 
-    /// This rank's share; refers to the live tensors.
+    /// Returns this rank's share, which refers to the live tensors.
     [[nodiscard]] Snapshot select(Snapshot state, const Part& part) const;
 
     [[nodiscard]] Contents write(const Snapshot& mine, const Part& part) const;
 
-    /// Throws CheckpointError [RT-K1] when the checkpoint holds no state.
+    /// Throws CheckpointError [RT-K1] if the checkpoint has no state.
     [[nodiscard]] Snapshot read(const Part& part) const;
 };
 
-/// As Sharded, but training goes on while each rank writes a copy of its share; see Async.
+/// Like Sharded, but training continues while each rank writes a copy of its share; see Async.
 struct AsyncSharded : Sharded {
     static constexpr bool writes_in_background = true;
 };

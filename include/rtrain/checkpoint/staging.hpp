@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where the checkpoints of a run are kept, and how the files of one get there. The protocol:
+/// Storage of a run's checkpoints, and the protocol by which one is written:
 ///
 /// 1. Each rank writes its files into a staging directory and syncs them.
 /// 2. Each rank hands in the list of what it has written. Rank 0 collects the lists.
@@ -8,9 +8,9 @@
 ///    directory to the checkpoint's name. The rename is the moment at which the checkpoint exists.
 ///
 /// A storage service has no rename. There, ranks upload their files under the final name, and the
-/// manifest, uploaded last, is what makes it a checkpoint. An attempt that was taken for dead may
-/// know the same names, so each asks whether it is still the current one before it writes or
-/// deletes, and a directory with a manifest is not given up.
+/// manifest, uploaded last, makes it a checkpoint. An attempt that was presumed dead may use the
+/// same names. So each checks that it is still the current one before it writes or deletes, and a
+/// directory with a manifest is not given up.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -44,12 +44,12 @@ namespace rtrain::checkpoint {
 
 class Staging {
 public:
-    /// In the run's directory: which attempt it belongs to.
+    /// File in the run's directory that identifies the current attempt.
     static constexpr const char* attempt_file = ".validate_storage_marker";
 
-    /// `attempt` is the same on all ranks, and another each time that a run is started: what
-    /// processes of an attempt before may still write is not mixed up with ours. `scratch` is a
-    /// directory of this node for files on their way to a storage service.
+    /// `attempt` is the same on all ranks, and different at each start of a run: late writes of an
+    /// earlier attempt are not mixed up with ours. `scratch` is a directory of this node for files
+    /// to be uploaded to a storage service.
     Staging(storage::Location run, std::string attempt, std::filesystem::path scratch,
             storage::TransferConfig transfer)
         : run_(std::move(run)), attempt_(std::move(attempt)), scratch_(std::move(scratch)),
@@ -71,27 +71,27 @@ public:
                           : scratch_ / detail::concat(hidden, '-', rank);
     }
 
-    /// Creates it, empty; on local storage rank 0 does so, before the others write. Throws
-    /// StorageError [RT-S16].
+    /// Creates that directory, empty; on local storage rank 0 does so, before the others write.
+    /// Throws StorageError [RT-S16].
     void stage(const std::string& name, int rank) const {
         if (rank == 0 || !is_local()) {
             const auto directory = directory_of(name, rank);
             storage::remove_all(directory);
             storage::create_directories(directory);
         }
-        if (rank == 0 && !is_local()) { // tells what an interrupted upload has left
+        if (rank == 0 && !is_local()) { // marks what an interrupted upload has left
             require_current();
             run_.filesystem.write(path_of(name) + "/" + uploading_file, attempt_);
         }
     }
 
-    /// Where the run's file system has the files of a checkpoint until commit(), or
+    /// Path in the run's file system of the files of a checkpoint until commit(), or
     /// commit_in_place().
     [[nodiscard]] std::string path_before_commit(const std::string& name, bool in_place) const {
         return is_local() && !in_place ? directory_of(name, 0).string() : path_of(name);
     }
 
-    /// Gives the files that this rank has staged to the checkpoint. Other ranks than rank 0 also
+    /// Adds the files that this rank has staged to the checkpoint. Ranks other than rank 0 also
     /// leave their list for collect(). Throws StorageError [RT-S16].
     void hand_in(const std::string& name, int rank, const Contents& contents) const {
         if (!is_local()) {
@@ -109,8 +109,8 @@ public:
         }
     }
 
-    /// Instead of hand_in(), for a rank that failed. Whether or not rank 0 can be notified, `error`
-    /// is what went wrong.
+    /// Called instead of hand_in() on a rank that failed. `error` is the cause, even if rank 0
+    /// cannot be notified.
     void hand_in_failure(const std::string& name, int rank,
                          const std::exception& error) const noexcept {
         try {
@@ -123,9 +123,9 @@ public:
         }
     }
 
-    /// On rank 0, which has written `mine`: what ranks 1, 2, ... have handed in; waits for them,
-    /// when told to stop no longer than `grace`. Throws CheckpointError [RT-K13] when one of them
-    /// failed, or did not come, ModelError [RT-M25] when it has other parameters.
+    /// On rank 0, which has written `mine`: returns what ranks 1, 2, ... have handed in. Waits for
+    /// them, but no longer than `grace` after a request to stop. Throws CheckpointError [RT-K13] if
+    /// one of them failed or handed in nothing, ModelError [RT-M25] if its parameters differ.
     [[nodiscard]] Contents collect(const std::string& name, int ranks, const Contents& mine,
                                    const std::stop_token& stop) const {
         using namespace std::chrono_literals;
@@ -161,9 +161,9 @@ public:
         return all;
     }
 
-    /// On rank 0: makes what has been handed in the checkpoint `name`. When it has returned, there
-    /// is one; settle() is to follow. Throws StorageError [RT-S16] when another attempt has taken
-    /// the run over.
+    /// On rank 0: commits what has been handed in as the checkpoint `name`. When it has returned,
+    /// the checkpoint exists; settle() must follow. Throws StorageError [RT-S16] if another attempt
+    /// has taken over the run.
     void commit(const std::string& name, const Manifest& manifest) const {
         require_current();
         const std::string text = manifest_text(manifest);
@@ -183,8 +183,7 @@ public:
         storage::rename_file(directory, path_of(name));
     }
 
-    /// Makes a manifest for a checkpoint whose files are in their place already; settle() is to
-    /// follow.
+    /// Writes the manifest of a checkpoint whose files are already in place; settle() must follow.
     void commit_in_place(const std::string& name, const Manifest& manifest) const {
         require_current();
         if (is_local()) {
@@ -198,7 +197,7 @@ public:
         run_.filesystem.write(path_of(name) + "/" + manifest_file, manifest_text(manifest));
     }
 
-    /// Behind a commit by `ranks` ranks: makes it durable, and removes what only the commit needed.
+    /// After a commit by `ranks` ranks: makes it durable, and removes what only the commit needed.
     void settle(const std::string& name, int ranks) const {
         if (is_local()) {
             storage::sync_directory(run_.path);
@@ -210,12 +209,12 @@ public:
             }
             run_.filesystem.remove(path_of(name) + "/" + uploading_file);
         } catch (const StorageError& error) { // the next start of the run removes it
-            console::warn("could not clear up in %s: %s", name.c_str(), error.what());
+            console::warn("could not clean up %s: %s", name.c_str(), error.what());
         }
     }
 
-    /// Removes what was staged for a checkpoint that is not to be. One that was committed stays,
-    /// and so does what may be another attempt's. On a service, the mark that it is unfinished
+    /// Removes what was staged for a checkpoint that is not committed. A committed one stays, and
+    /// so do files that may be another attempt's. On a service, the mark that it is unfinished
     /// stays for sweep(): files may still arrive, because a transfer that takes too long is not
     /// cancelled.
     void give_up(const std::string& name, int rank) const {
@@ -232,7 +231,7 @@ public:
         }
     }
 
-    /// Deletes a checkpoint. It stops being one first, so that no reader takes a half for the
+    /// Deletes a checkpoint. It stops being one first, so that no reader mistakes a part for the
     /// whole. Throws StorageError [RT-S16].
     void remove(const std::string& name) const {
         require_current();
@@ -241,7 +240,7 @@ public:
                                detail::concat(storage::temporary_prefix, "trash-", name);
             storage::rename_durably(path_of(name), trash);
             storage::remove_all(trash);
-        } else { // sweep() goes on with it should this be cut off
+        } else { // sweep() completes this if it is interrupted
             run_.filesystem.write(path_of(name) + "/" + uploading_file, attempt_);
             run_.filesystem.remove(path_of(name) + "/" + manifest_file);
             run_.filesystem.remove(path_of(name));
@@ -249,9 +248,8 @@ public:
     }
 
     /// Removes what an interrupted attempt has left of unfinished checkpoints, and of files in
-    /// finished ones. Before that, on a service, `note()` gets the names of the former, which
-    /// should not be used again: their files may still be on their way. Throws StorageError
-    /// [RT-S16].
+    /// finished ones. Before that, on a service, calls `note()` with the names of the former, which
+    /// must not be reused: their files may still arrive. Throws StorageError [RT-S16].
     template <class Note>
     void sweep(Note&& note) const {
         std::vector<std::string> unfinished; // paths within the run
@@ -288,15 +286,14 @@ public:
         }
     }
 
-    /// A process that was taken for dead may live on, cut off; what it still writes must not count.
+    /// A process that was presumed dead may still run, cut off; what it writes must not count.
     /// Throws StorageError [RT-S16].
     void require_current() const {
         if (!is_current()) {
             throw StorageError("RT-S16",
                                detail::concat("another process has taken over the run in ",
                                               run_.filesystem.uri(run_.path),
-                                              "; this one must not write to it any "
-                                              "more"));
+                                              "; this process must not write to it any more"));
         }
     }
 
@@ -330,8 +327,8 @@ private:
         }
     }
 
-    /// True for the files of a directory whose upload began and was not committed, or of which only
-    /// late files of ours are left.
+    /// True for the files of a directory whose upload began and was not committed, or that has only
+    /// late files of ours.
     [[nodiscard]] static bool is_unfinished(const std::vector<storage::Entry>& files) {
         const auto has = [&](const char* name) {
             return std::ranges::any_of(files, [&](const auto& file) { return file.name == name; });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A state in the files of a checkpoint: tensors as safetensors, values as JSON. Whoever wrote
-/// them, the manifest tells where each tensor is.
+/// A state in the files of a checkpoint: tensors as safetensors, values as JSON. The manifest lists
+/// the place of each tensor, whichever rank wrote it.
 #pragma once
 
 #include <rtrain/base/c_locale.hpp>
@@ -27,12 +27,12 @@
 
 namespace rtrain::checkpoint {
 
-/// The file that holds a rank's share.
+/// Returns the name of the file with a rank's share.
 [[nodiscard]] inline std::string shard_file(const Part& part) {
     return detail::print("shard-%05d-of-%05d.safetensors", part.rank, part.size);
 }
 
-/// Throws CheckpointError [RT-K6, RT-K20] for what write_tensors() would refuse.
+/// Throws CheckpointError [RT-K6, RT-K20] for a state that write_tensors() would reject.
 inline void require_can_be_written(const Snapshot& state) {
     safetensors::Tensors tensors = {state.tensors.begin(), state.tensors.end()};
     for (const auto& [name, whole] : state.pieces) {
@@ -43,7 +43,7 @@ inline void require_can_be_written(const Snapshot& state) {
     (void)safetensors::header_of(tensors);
 }
 
-/// Writes the tensors and pieces of `state` into one file, durably; no file when there are none.
+/// Writes the tensors and pieces of `state` into one file, durably; no file if there are none.
 inline Contents write_tensors(const Snapshot& state, const std::filesystem::path& directory,
                               const std::string& file) {
     Contents contents;
@@ -78,15 +78,16 @@ inline Contents write_values(const Snapshot& state, const std::filesystem::path&
 }
 
 /// Reads the state in a checkpoint's directory; tensors map the files. Throws CheckpointError:
-/// RT-K1 when it holds none, for example because the user reported a directory of their own; RT-K2
-/// when it is damaged.
+/// RT-K1 if there is none, for example because the user reported a custom directory; RT-K2 if it is
+/// damaged.
 [[nodiscard]] inline Snapshot read_state(const std::filesystem::path& directory) {
     const Manifest manifest = read_manifest(directory);
     if (!internal::has_state(manifest)) {
-        throw CheckpointError("RT-K1",
-                              detail::concat(directory.string(), " holds no state (", values_file,
-                                             "); files that were reported as a Checkpoint are read "
-                                             "through worker.checkpoint()"));
+        throw CheckpointError(
+            "RT-K1",
+            detail::concat(
+                directory.string(), " holds no state (", values_file,
+                "); read files that were reported as a Checkpoint through worker.checkpoint()"));
     }
     Snapshot state;
     state.values = internal::read_values(directory);

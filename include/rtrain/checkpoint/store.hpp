@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The checkpoints of one run: which there are, and which stay.
+/// The checkpoints of one run, and their retention.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -43,7 +43,7 @@ struct Committed {
     ValidationRecord validation{.status = CheckpointStatus::committed};
 
     [[nodiscard]] CheckpointStatus status() const noexcept { return validation.status; }
-    /// Validated metrics win over reported ones.
+    /// Validated metrics override reported ones.
     void add_validated_metrics() {
         for (const auto& item : validation.metrics) {
             metrics[item.key()] = item.value();
@@ -51,14 +51,14 @@ struct Committed {
     }
 };
 
-/// A directory that should be a checkpoint and is not sound.
+/// A directory that should be a checkpoint, but is damaged.
 struct Damaged {
     std::string name;
     std::string code; ///< of the error, "RT-K2"
     std::string reason;
 };
 
-/// The number in "checkpoint_000007". No run counts to 19 digits, with which the next one might be
+/// Returns the number in "checkpoint_000007". Rejects 19 digits, with which the next one might be
 /// too large.
 [[nodiscard]] inline std::optional<std::int64_t> index_in(std::string_view name) {
     constexpr std::string_view prefix = "checkpoint_";
@@ -80,14 +80,13 @@ struct Listing {
     std::vector<Damaged> damaged;
     std::int64_t next_index = 0; ///< higher than that of any of them
 
-    /// Has next_index be higher than the number in `name`, if there is one.
+    /// Raises next_index above the number in `name`, if there is one.
     void pass(const std::string& name) {
         next_index = std::max(next_index, index_in(name).value_or(-1) + 1);
     }
 };
 
-/// Adds what is known about the validation of a checkpoint. Damage to that is no damage to the
-/// checkpoint.
+/// Adds the validation record of a checkpoint. A damaged record does not damage the checkpoint.
 inline void read_validation(const storage::Location& run, const std::string& path,
                             Committed& item) {
     const std::string file = path + "/" + validation_file;
@@ -100,9 +99,9 @@ inline void read_validation(const storage::Location& run, const std::string& pat
         }
         item.validation = parse_validation(run.filesystem.read(file));
         item.add_validated_metrics();
-    } catch (const std::bad_alloc&) { // says nothing about the file
+    } catch (const std::bad_alloc&) { // not an error of the file
         throw;
-    } catch (const TransientStorageError&) { // nor does that
+    } catch (const TransientStorageError&) { // not an error of the file either
         throw;
     } catch (const std::exception& error) {
         item.validation = {
@@ -111,8 +110,8 @@ inline void read_validation(const storage::Location& run, const std::string& pat
     }
 }
 
-/// The checkpoints in a run's directory, by their manifests. Throws TransientStorageError: what
-/// cannot be read now is not damaged.
+/// Lists the checkpoints in a run's directory, by their manifests. Throws TransientStorageError: a
+/// file that cannot be read now is not damaged.
 [[nodiscard]] inline Listing list_checkpoints(const storage::Location& run) {
     Listing found;
     for (const auto& entry : run.filesystem.list(run.path)) {
@@ -154,11 +153,11 @@ inline void read_validation(const storage::Location& run, const std::string& pat
     return found;
 }
 
-/// Used by rank 0, by its training thread and by one that writes in the background.
+/// Used on rank 0, by its training thread and by one that writes in the background.
 class Store {
 public:
-    /// A file in the run's directory with the name of the newest checkpoint; for people and
-    /// scripts, rtrain itself looks at the manifests.
+    /// A file in the run's directory with the name of the newest checkpoint, for people and
+    /// scripts; rtrain itself reads the manifests.
     static constexpr const char* latest_file = "latest";
 
     Store(Staging staging, CheckpointConfig config)
@@ -166,7 +165,7 @@ public:
 
     [[nodiscard]] const Staging& staging() const noexcept { return staging_; }
 
-    /// Removes what an interrupted attempt has left, and reads what there is.
+    /// Removes what an interrupted attempt has left, and lists the checkpoints.
     void open() {
         Listing listing;
         const auto file = staging_.path_of(next_file);
@@ -190,8 +189,8 @@ public:
         listing_ = std::move(listing);
     }
 
-    /// Instead of commit(): leaves nothing of what `rank` has staged. On a service, where files may
-    /// still be on their way, the number is not used again.
+    /// Called instead of commit(): removes everything that `rank` has staged. On a service, where
+    /// files may still arrive, the number is not used again.
     void give_up(const std::string& name, int rank) {
         if (rank == 0 && !staging_.is_local()) {
             const std::scoped_lock lock(mutex_);
@@ -200,7 +199,7 @@ public:
         staging_.give_up(name, rank);
     }
 
-    /// A handle to the checkpoint of that name.
+    /// Returns a handle to the checkpoint of that name.
     [[nodiscard]] Checkpoint checkpoint(const std::string& name) const {
         return Checkpoint(staging_.path_of(name), staging_.is_local()
                                                       ? std::nullopt
@@ -212,15 +211,15 @@ public:
         return listing_;
     }
 
-    /// Takes a checkpoint for damaged from now on. It is never used and never deleted.
+    /// Marks a checkpoint as damaged. It is never used and never deleted.
     void reject(const std::string& name, const std::string& reason) {
         const std::scoped_lock lock(mutex_);
         std::erase_if(listing_.committed, [&](const auto& item) { return item.name == name; });
         listing_.damaged.push_back({name, "RT-K2", reason});
     }
 
-    /// The name of the next checkpoint: `wished`, or the next number. Throws CheckpointError
-    /// [RT-K9] when the wish cannot be a name or is taken.
+    /// Returns the name of the next checkpoint: `wished`, or the next number. Throws
+    /// CheckpointError [RT-K9] if the wished name is invalid or in use.
     [[nodiscard]] std::string next_name(const std::string& wished) const {
         const std::scoped_lock lock(mutex_);
         if (wished.empty()) {
@@ -240,8 +239,8 @@ public:
         return wished;
     }
 
-    /// Before the commit of `name`: whether it is then to wait for validation. `in_place`: for
-    /// commit_in_place().
+    /// Called before the commit of `name`: sets whether it then waits for validation. `in_place`:
+    /// for commit_in_place().
     void set_validation(const std::string& name, std::optional<ValidationRecord> wanted,
                         bool in_place) {
         if (wanted) {
@@ -253,7 +252,7 @@ public:
         wanted_ = std::move(wanted);
     }
 
-    /// How the validation of the checkpoint `name` ended; ranks and deletes anew. Throws
+    /// Records the end of the validation of the checkpoint `name`; ranks and deletes again. Throws
     /// StorageError [RT-S16].
     void conclude(const std::string& name, ValidationRecord record) {
         staging_.require_current();
@@ -275,18 +274,18 @@ public:
     }
 
     /// Commits what ranks have handed in under `name`; then deletes what CheckpointConfig does not
-    /// keep. When it throws, listing() tells whether the checkpoint was committed before.
+    /// keep. If it throws, listing() shows whether the checkpoint was committed before.
     void commit(const std::string& name, int ranks, Contents contents, const Config& metrics) {
         commit_by(&Staging::commit, name, ranks, std::move(contents), metrics);
     }
 
-    /// As commit(), for files that are in their place already.
+    /// Like commit(), for files that are already in place.
     void commit_in_place(const std::string& name, Contents contents, const Config& metrics) {
         commit_by(&Staging::commit_in_place, name, 1, std::move(contents), metrics);
     }
 
 private:
-    /// On a service: the highest number of an upload that was swept away and may still go on.
+    /// On a service: the highest number of an upload that was removed and may still continue.
     static constexpr const char* next_file = ".last_checkpoint_number";
 
     void skip_to(std::int64_t next) const {
@@ -303,7 +302,7 @@ private:
             const std::scoped_lock lock(mutex_);
             const Manifest manifest{take_index(), ranks, metrics, std::move(contents)};
             (staging_.*make)(name, manifest);
-            add(name, manifest); // it is one now, also when what follows fails
+            add(name, manifest); // it is a checkpoint now, even if the rest fails
             staging_.settle(name, ranks);
             staging_.run().filesystem.write(staging_.path_of(latest_file), name + "\n");
             surplus = take_surplus();
@@ -316,15 +315,15 @@ private:
             check(contents, Listed::completely);
         } catch (const std::invalid_argument& error) {
             throw CheckpointError("RT-K10",
-                                  detail::concat("what the ranks wrote of ", name,
-                                                 " does not make a whole: ", error.what()));
+                                  detail::concat("the files that ranks wrote of ", name,
+                                                 " are not a complete checkpoint: ", error.what()));
         }
     }
 
-    /// Also a commit that fails may have left a checkpoint of this number.
+    /// Returns a new number. A commit that fails may also have left a checkpoint of this number.
     [[nodiscard]] std::int64_t take_index() { return listing_.next_index++; }
 
-    /// In place of an earlier one of that name, which was in the same directory.
+    /// Replaces an earlier one of that name, which was in the same directory.
     void add(const std::string& name, const Manifest& manifest) {
         const auto is_same = [&](const auto& item) { return item.name == name; };
         std::erase_if(listing_.committed, is_same);
@@ -336,8 +335,8 @@ private:
         }
     }
 
-    /// Takes those from the listing that CheckpointConfig does not keep. Those that wait for
-    /// validation stay, and take no other's place before their score is known.
+    /// Removes those from the listing that CheckpointConfig does not keep, and returns them. Those
+    /// that wait for validation stay, and displace no other before their score is known.
     [[nodiscard]] std::vector<Committed> take_surplus() {
         std::vector<Committed> surplus;
         if (!config_.num_to_keep || listing_.committed.empty()) {
@@ -359,13 +358,13 @@ private:
         return surplus;
     }
 
-    /// Then it is deleted after a later report.
+    /// If true, it is deleted after a later report.
     [[nodiscard]] bool is_in_use(const Committed& item) const {
         return staging_.is_local() && storage::in_use(item.checkpoint.path / manifest_file);
     }
 
-    /// Training does not stop for files that cannot be deleted, and does not wait: the lock is not
-    /// held.
+    /// A file that cannot be deleted does not stop training, and training does not wait: the lock
+    /// is not held.
     void remove(const std::vector<Committed>& surplus) const {
         for (const Committed& item : surplus) {
             try {

@@ -23,8 +23,8 @@ struct None {
 };
 
 /// Rank 0 writes the state and training waits: state.safetensors for tensors, state.json for the
-/// rest. Of tensors in parts, such as the optimizer state of a sharded model, and of what is each
-/// rank's own, every rank writes its own, into `shard-<rank>-of-<ranks>.safetensors`.
+/// rest. Of tensors in parts, such as the optimizer state of a sharded model, and of per-rank
+/// values, every rank writes its own, into `shard-<rank>-of-<ranks>.safetensors`.
 struct Sync {
     static constexpr bool takes_rows = true;
 
@@ -32,13 +32,13 @@ struct Sync {
 
     [[nodiscard]] Contents write(const Snapshot& mine, const Part& part) const;
 
-    /// Throws CheckpointError [RT-K1] when the checkpoint holds no state.
+    /// Throws CheckpointError [RT-K1] if the checkpoint has no state.
     [[nodiscard]] Snapshot read(const Part& part) const;
 };
 
-/// As Sync, but training goes on while rank 0 writes a copy of the state. At most one checkpoint is
-/// under way: the next report of a checkpoint, and the end of the run, wait for it. What goes wrong
-/// in writing is thrown by the next report.
+/// Like Sync, but training continues while rank 0 writes a copy of the state. At most one
+/// checkpoint is in flight: the next report of a checkpoint, and the end of the run, wait for it.
+/// The next report throws an error in writing.
 struct Async : Sync {
     static constexpr bool writes_in_background = true;
 };

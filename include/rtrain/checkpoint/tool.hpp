@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What people do with a checkpoint from the command line: look at it, check it, and make one file
-/// of it. examples/checkpoint_tool.cpp is the program.
+/// Command-line operations on a checkpoint: list it, verify it, and merge it into one file.
+/// examples/checkpoint_tool.cpp is the program.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -12,7 +12,7 @@
 #include <rtrain/checkpoint/state_files.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/format/safetensors.hpp>
-#include <rtrain/process/standard_streams.hpp> // a program of its own may be started without
+#include <rtrain/process/standard_streams.hpp> // a separate program may be started without them
 
 #include <cstdint>
 #include <filesystem>
@@ -21,8 +21,8 @@
 
 namespace rtrain::checkpoint {
 
-/// Prints what the manifest says: metrics, files, and every tensor with type, shape and the number
-/// of its pieces.
+/// Prints the manifest: metrics, files, and every tensor with type, shape and the number of its
+/// pieces.
 inline void list(const Checkpoint& checkpoint, std::ostream& out) {
     const Manifest manifest = read_manifest(checkpoint.as_directory());
     std::string text = detail::concat(
@@ -51,9 +51,9 @@ inline void list(const Checkpoint& checkpoint, std::ostream& out) {
     out << detail::visible(text); // names and metrics come from a file
 }
 
-/// Writes all tensors of a checkpoint, however many ranks saved it, as one safetensors file. Its
-/// metadata holds the other values as JSON, under "state". Throws CheckpointError [RT-K2] rather
-/// than write what is damaged.
+/// Writes all tensors of a checkpoint, regardless of how many ranks saved it, as one safetensors
+/// file. Its metadata contains the other values as JSON, under "state". Throws CheckpointError
+/// [RT-K2] instead of writing damaged data.
 inline void merge_into_one_file(const Checkpoint& checkpoint, const std::filesystem::path& file) {
     const auto& directory = checkpoint.as_directory();
     (void)verify(directory);

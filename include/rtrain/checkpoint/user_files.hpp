@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The files of the directories that ranks report, brought together in one checkpoint.
+/// Combines the files of the directories that ranks report into one checkpoint.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -40,20 +40,20 @@ namespace internal {
     return {"RT-K14", detail::concat("\"", name, "\" in ", directory.string(), ' ', why)};
 }
 
-/// Whether a file of this name is rtrain's own, or one that is being written. Throws
-/// CheckpointError [RT-K14] for a manifest of somebody else's.
+/// True if a file of this name is rtrain's own, or is being written. Throws CheckpointError
+/// [RT-K14] for a manifest that rtrain did not write.
 [[nodiscard]] inline bool is_of_rtrain(const std::filesystem::path& directory,
                                        const std::string& name) {
     if (name == manifest_file && !is_manifest(storage::read_file(directory / name))) {
         throw not_kept(directory, name,
                        "has the name of the list that rtrain writes into each checkpoint; give "
-                       "your file another one");
+                       "your file a different name");
     }
     return name == Checkpoint::metadata_file || name == validation_file || name == manifest_file ||
            std::filesystem::path(name).filename().string().starts_with(storage::temporary_prefix);
 }
 
-/// Reading a checkpoint takes that name for its values. Throws CheckpointError [RT-K14].
+/// Reading a checkpoint expects its values under that name. Throws CheckpointError [RT-K14].
 inline void require_object(const std::filesystem::path& directory) {
     try {
         (void)json::parse_object(storage::read_file(directory / values_file));
@@ -66,8 +66,9 @@ inline void require_object(const std::filesystem::path& directory) {
 
 } // namespace internal
 
-/// The names of all files under a directory, sorted; without what belongs to rtrain. Links to files
-/// count as files. Throws CheckpointError [RT-K14] for what a checkpoint would lack without a word.
+/// Returns the names of all files under a directory, sorted, without rtrain's own. Links to files
+/// count as files. Throws CheckpointError [RT-K14] for anything that a checkpoint would silently
+/// lack.
 [[nodiscard]] inline std::vector<std::string>
 names_of_files(const std::filesystem::path& directory) {
     using std::filesystem::file_type;
@@ -83,11 +84,11 @@ names_of_files(const std::filesystem::path& directory) {
             continue;
         }
         if (!at->is_regular_file(gone)) {
-            throw internal::not_kept(directory, name,
-                                     type == file_type::symlink
-                                         ? "is a symbolic link that leads to no file; put what it "
-                                           "leads to in its place"
-                                         : "is neither a file nor a directory; remove it");
+            throw internal::not_kept(
+                directory, name,
+                type == file_type::symlink
+                    ? "is a symbolic link that does not lead to a file; replace it by its target"
+                    : "is neither a file nor a directory; remove it");
         }
         if (name == values_file) {
             internal::require_object(directory);
@@ -100,7 +101,7 @@ names_of_files(const std::filesystem::path& directory) {
 }
 
 /// Lists the files under a directory that `known` does not list. Throws CheckpointError [RT-K14]
-/// for those that a checkpoint cannot have.
+/// for those that a checkpoint cannot contain.
 [[nodiscard]] inline Contents unlisted_files(const std::filesystem::path& directory,
                                              const Contents& known) {
     std::set<std::string> listed;
@@ -121,7 +122,7 @@ names_of_files(const std::filesystem::path& directory) {
     return contents;
 }
 
-/// The files of a directory that is to become a checkpoint where it is. A service's are downloaded
+/// Lists the files of a directory that becomes a checkpoint in place. A service's are downloaded
 /// each time: the directory may have been reported before, with different files.
 [[nodiscard]] inline Contents contents_in_place(const storage::Location& at) {
     if (at.filesystem.is_local()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Asynchronous validation of checkpoints, as users ask for it: a function that a helper process
-/// calls while training goes on. Names follow Ray Train's ValidationConfig and
-/// ValidationTaskConfig. Cost tier 1: std and Boost.JSON.
+/// Asynchronous validation of checkpoints: a function that a helper process calls while training
+/// continues. Names follow Ray Train's ValidationConfig and ValidationTaskConfig. Cost tier 1: std
+/// and Boost.JSON.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -18,20 +18,20 @@
 
 namespace rtrain {
 
-/// What one report asks the validation function for.
+/// The validation that one report requests.
 struct ValidationTask {
-    /// Put over ValidationConfig::task, key by key.
+    /// Overrides ValidationConfig::task, key by key.
     Config config{};
-    /// Seconds; takes the place of ValidationConfig::timeout_s.
+    /// Seconds; overrides ValidationConfig::timeout_s.
     std::optional<double> timeout_s{};
 };
 
-/// How checkpoints are validated: `TrainerOptions::validation`.
+/// Validation of checkpoints: `TrainerOptions::validation`.
 ///
-/// A process of its own, started by rank 0 from this same program at the first request, validates
-/// one checkpoint after the other. It runs main() up to the same `fit()` call, so the function may
-/// use everything that main() makes, but shares no memory with the ranks. It runs at a lower
-/// priority; what it does to itself, throw or crash, makes that validation fail and nothing else.
+/// A separate process, started by rank 0 from this same program at the first request, validates one
+/// checkpoint after the other. It runs main() up to the same `fit()` call, so the function may use
+/// everything that main() makes, but shares no memory with the ranks. It runs at a lower priority;
+/// if it throws or crashes, only that validation fails.
 ///
 /// @code
 /// rtrain::Trainer<> trainer{{.validation = {.function = [&](const rtrain::Checkpoint& checkpoint,
@@ -41,19 +41,19 @@ struct ValidationTask {
 /// trainer.fit([](auto& worker) { ... worker.report(metrics, state, {.validation = true}); ... });
 /// @endcode
 struct ValidationConfig {
-    /// Returns metrics, which are merged into the checkpoint's. Unset: no report may ask for
+    /// Returns metrics, which are merged into the checkpoint's. Unset: no report may request
     /// validation (RT-C15).
     std::function<Config(const Checkpoint& checkpoint, const Config& task)> function{};
     /// The function's second argument.
     Config task{};
     /// Seconds that one validation may take, above 0 (RT-C17); then it counts as timed out. Unset:
-    /// no limit. Starting the process has the same limit once more.
+    /// no limit. Starting the process has the same limit separately.
     std::optional<double> timeout_s{};
 };
 
-/// What is known about a committed checkpoint. The names of Ray Train's.
+/// Status of a committed checkpoint, named as in Ray Train.
 enum class CheckpointStatus : std::uint8_t {
-    committed,          ///< nobody asked for its validation
+    committed,          ///< no validation was requested
     pending_validation, ///< waits for validation, or is being validated
     validated,          ///< its metrics include those of the validation
     validation_timeout, ///< the validation took longer than its limit
@@ -77,7 +77,7 @@ enum class CheckpointStatus : std::uint8_t {
     return "validation_failed";
 }
 
-/// The status with that name. Throws std::invalid_argument when there is none.
+/// Returns the status with that name. Throws std::invalid_argument if it does not exist.
 [[nodiscard]] inline CheckpointStatus checkpoint_status(std::string_view name) {
     using enum CheckpointStatus;
     for (const auto status :
@@ -86,12 +86,12 @@ enum class CheckpointStatus : std::uint8_t {
             return status;
         }
     }
-    throw std::invalid_argument("there is no status \"" + std::string(name) + "\"");
+    throw std::invalid_argument("unknown status \"" + std::string(name) + "\"");
 }
 
 namespace detail {
 
-/// Throws ConfigError [RT-C17] for a limit that is none.
+/// Throws ConfigError [RT-C17] for an invalid limit.
 inline void check_validation_timeout(const std::optional<double>& timeout_s) {
     if (timeout_s && !(*timeout_s > 0)) {
         throw ConfigError("RT-C17", concat("the time limit of a validation is ", *timeout_s,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a checkpoint's directory says about its validation: that it waits for one, or how that
-/// ended. A small file beside the manifest, because a manifest never changes.
+/// The validation record in a checkpoint's directory: pending, or the result. A small file next to
+/// the manifest, because a manifest never changes.
 /// Cost tier 1: Boost.JSON.
 #pragma once
 
@@ -22,10 +22,10 @@ inline constexpr const char* validation_file = ".validation.json";
 
 struct ValidationRecord {
     CheckpointStatus status = CheckpointStatus::pending_validation;
-    Config task{};                     ///< what is asked for, while pending
-    std::optional<double> timeout_s{}; ///< of that
-    Config metrics{};                  ///< what it gave, when validated
-    std::string message{};             ///< why it gave nothing
+    Config task{};                     ///< the request, while pending
+    std::optional<double> timeout_s{}; ///< its limit
+    Config metrics{};                  ///< the result, when validated
+    std::string message{};             ///< the reason for a missing result
 };
 
 [[nodiscard]] inline std::string validation_text(const ValidationRecord& record) {
@@ -42,7 +42,7 @@ struct ValidationRecord {
     return seal(std::move(text));
 }
 
-/// Throws std::exception for what is no such text, or damaged.
+/// Throws std::exception for text that is malformed or damaged.
 [[nodiscard]] inline ValidationRecord parse_validation(std::string_view text) {
     const Config fields = unseal(text);
     ValidationRecord record;

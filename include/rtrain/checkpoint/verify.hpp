@@ -38,8 +38,7 @@ namespace internal {
             detail::concat("checkpoint damaged: ", (directory / file).string(), ' ', what)};
 }
 
-/// Throws CheckpointError [RT-K2] when a symbolic link is below `directory`: a copy would follow
-/// it.
+/// Throws CheckpointError [RT-K2] if a symbolic link is below `directory`: a copy would follow it.
 inline void refuse_links(const std::filesystem::path& directory) {
     std::error_code error;
     for (std::filesystem::recursive_directory_iterator at(directory, error), end;
@@ -54,14 +53,14 @@ inline void refuse_links(const std::filesystem::path& directory) {
 
 } // namespace internal
 
-/// The manifest in a local directory. Throws CheckpointError: RT-K1 the directory is no checkpoint
-/// of ours, RT-K2 the manifest is damaged.
+/// Returns the manifest of a local directory. Throws CheckpointError: RT-K1 the directory is not an
+/// rtrain checkpoint, RT-K2 the manifest is damaged.
 [[nodiscard]] inline Manifest read_manifest(const std::filesystem::path& directory) {
     const auto file = directory / manifest_file;
     std::error_code error;
     if (!std::filesystem::exists(std::filesystem::symlink_status(file, error))) {
         throw CheckpointError("RT-K1", detail::concat(directory.string(),
-                                                      " is no checkpoint of rtrain: it has no ",
+                                                      " is not an rtrain checkpoint: it has no ",
                                                       manifest_file));
     }
     if (!is_plain_file(directory, manifest_file)) {
@@ -72,7 +71,7 @@ inline void refuse_links(const std::filesystem::path& directory) {
 
 namespace internal {
 
-/// The values of a state. Throws CheckpointError [RT-K2], StorageError [RT-S3, RT-S4].
+/// Reads the values of a state. Throws CheckpointError [RT-K2], StorageError [RT-S3, RT-S4].
 [[nodiscard]] inline boost::json::object read_values(const std::filesystem::path& directory) {
     if (!is_plain_file(directory, values_file)) {
         throw damaged(directory, values_file, not_a_plain_file);
@@ -85,7 +84,7 @@ namespace internal {
                           });
 }
 
-/// A piece of a tensor that a file has to hold.
+/// A piece of a tensor that a file must contain.
 struct ListedPiece {
     const std::string& name;
     const std::string& type;
@@ -128,7 +127,7 @@ inline void check_pieces_in(const std::filesystem::path& directory, const std::s
     }
 }
 
-/// True if the manifest lists a state, and not only files of the user.
+/// True if the manifest lists a state, not only files of the user.
 [[nodiscard]] inline bool has_state(const Manifest& manifest) {
     const auto& files = manifest.contents.files;
     return std::any_of(files.begin(), files.end(),
@@ -137,9 +136,9 @@ inline void check_pieces_in(const std::filesystem::path& directory, const std::s
 
 } // namespace internal
 
-/// Checks every byte of a checkpoint against its manifest, which is returned, and what loading
-/// relies on. Of `ranks` callers, each checks the files that are its share. Throws CheckpointError
-/// [RT-K1, RT-K2] naming the first file that is missing or damaged.
+/// Checks every byte of a checkpoint against its manifest, which is returned, and the conditions
+/// that loading relies on. Each of `ranks` callers checks its share of the files. Throws
+/// CheckpointError [RT-K1, RT-K2] naming the first file that is missing or damaged.
 inline Manifest verify(const std::filesystem::path& directory, int rank = 0, int ranks = 1) {
     Manifest manifest = read_manifest(directory);
     const auto& files = manifest.contents.files;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a rank makes of the arguments of a collective before it tells the others of the call, and
-/// what it finds wrong with them.
+/// Validates the arguments of a collective and describes the call to the other ranks.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -19,12 +18,12 @@
 
 namespace rtrain::comm {
 
-/// The call that `tensor` is for. Throws CommError [RT-X6, RT-X7, RT-X11].
+/// Returns the call for `tensor`. Throws CommError [RT-X6, RT-X7, RT-X11].
 [[nodiscard]] inline Call checked(Collective collective, const at::Tensor& tensor,
                                   std::optional<ReduceOp> op = std::nullopt) {
     if (!tensor.defined() || !tensor.device().is_cpu()) {
         throw CommError("RT-X6",
-                        detail::concat("backend::Mpi communicates CPU tensors, this one is ",
+                        detail::concat("backend::Mpi communicates CPU tensors, but the tensor is ",
                                        tensor.defined() ? tensor.device().str() : "undefined",
                                        "; move it with tensor.cpu()"));
     }
@@ -38,7 +37,8 @@ namespace rtrain::comm {
             .elements = tensor.numel()};
 }
 
-/// The rows of a tensor that has one for each of `size` ranks; else throws CommError [RT-X13].
+/// Returns the rows of a tensor that has one for each of `size` ranks; throws CommError [RT-X13]
+/// for any other.
 [[nodiscard]] inline Slices rows_of(const at::Tensor& tensor, int size) {
     if (tensor.dim() == 0 || tensor.size(0) != size) {
         throw CommError("RT-X13",
@@ -49,23 +49,25 @@ namespace rtrain::comm {
     return Slices::equal(tensor.numel() / size, size);
 }
 
-/// Throws CommError [RT-X13] when there is no such rank.
+/// Throws CommError [RT-X13] if the rank does not exist.
 [[nodiscard]] inline int require_rank(int rank, int size) {
     if (rank < 0 || rank >= size) {
-        throw CommError("RT-X13", detail::concat("there is no rank ", rank, " among ", size));
+        throw CommError(
+            "RT-X13",
+            detail::concat("rank ", rank, " does not exist in a communicator of size ", size));
     }
     return rank;
 }
 
-/// Throws CommError [RT-X13] for what messages cannot be made of.
+/// Throws CommError [RT-X13] for a tensor that messages cannot carry.
 inline void require_contiguous(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.device().is_cpu() || !tensor.is_contiguous()) {
-        throw CommError("RT-X13", "messages and collectives under way need contiguous CPU "
+        throw CommError("RT-X13", "messages and asynchronous collectives need contiguous CPU "
                                   "tensors; pass tensor.contiguous()");
     }
 }
 
-/// Room for the tensors of `size` ranks, with this rank's in its row.
+/// Returns memory for the tensors of `size` ranks, with this rank's in its row.
 [[nodiscard]] inline at::Tensor rows_for(const at::Tensor& tensor, int rank, int size) {
     std::vector<std::int64_t> shape = tensor.sizes().vec();
     shape.insert(shape.begin(), size);
@@ -74,7 +76,7 @@ inline void require_contiguous(const at::Tensor& tensor) {
     return rows;
 }
 
-/// Gives the caller's tensor what a contiguous copy of it has become.
+/// Copies the result from a contiguous buffer back to the caller's tensor.
 inline void copy_back(const at::Tensor& buffer, at::Tensor& tensor) {
     if (!buffer.is_same(tensor)) {
         tensor.copy_(buffer);

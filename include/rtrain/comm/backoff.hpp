@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How a rank waits: it spins for a few microseconds, then gives its core away, then sleeps, so
-/// that a rank that waits does not take the core that another rank computes on.
+/// Waiting: a rank spins for a few microseconds, then yields its core, then sleeps, so that it does
+/// not occupy the core that another rank computes on.
 #pragma once
 
 #include <chrono>
@@ -16,10 +16,10 @@ class Backoff {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// `crowded`: there are more ranks than cores, so whom this rank waits for may need its core.
+    /// `crowded`: there are more ranks than cores, so the awaited rank may need this core.
     explicit Backoff(bool crowded = false) : spins_(crowded ? 1 : 200) {}
 
-    /// Call between two looks at the thing waited for.
+    /// Call between two polls of the awaited condition.
     void pause() {
         ++rounds_;
         if (rounds_ < spins_) {
@@ -36,7 +36,7 @@ public:
         }
     }
 
-    /// True once in a while: the time for checks that cost more than a look.
+    /// True at intervals: the time for checks that cost more than a poll.
     [[nodiscard]] bool time_to_look_around() const noexcept {
         return rounds_ > spins_ && rounds_ % 64 == 0;
     }
@@ -47,7 +47,7 @@ public:
     }
 
 private:
-    /// Tells the core that this is a loop of waiting.
+    /// Hints to the core that this is a spin loop.
     static void relax() {
 #if defined(__x86_64__)
         __builtin_ia32_pause();

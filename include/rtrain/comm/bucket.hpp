@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Gradient buckets in memory that a node's ranks share, and their all-reduce without any copy:
-/// each rank combines its slice straight from the buckets of its neighbours and writes the result
-/// to all of them.
+/// Gradient buckets in memory that a node's ranks share, and their all-reduce without copies: each
+/// rank combines its slice directly from its neighbours' buckets and writes the result to all of
+/// them.
 #pragma once
 
 #include <rtrain/comm/call.hpp>
@@ -39,7 +39,7 @@ public:
           memory_(share_memory(group, header_bytes() + static_cast<std::size_t>(size_) * stride_)),
           stages_(memory_.data(), rank_, size_) {}
 
-    /// Where a rank's bucket begins; on a page of its own.
+    /// Returns the start of a rank's bucket, which begins on a separate page.
     [[nodiscard]] std::byte* bucket_of(int rank) const {
         return memory_.data() + header_bytes() + static_cast<std::size_t>(rank) * stride_;
     }
@@ -49,7 +49,7 @@ public:
         return begin >= mine() && begin + bytes <= mine() + stride_;
     }
 
-    /// How far the ranks are with this bucket's reductions.
+    /// Progress of the ranks in this bucket's reductions.
     [[nodiscard]] Stages<Call>& stages() noexcept { return stages_; }
 
 private:
@@ -68,14 +68,14 @@ private:
     Stages<Call> stages_;
 };
 
-/// Those that a communicator has given out.
+/// The buckets that a communicator has allocated.
 class GivenBuckets {
 public:
     void add(const std::shared_ptr<SharedBuckets>& buckets) {
         std::erase_if(items_, [](const auto& item) { return item.expired(); });
         items_.push_back(buckets);
     }
-    /// The ones that a contiguous CPU tensor lies in, if it does.
+    /// Returns the buckets that contain a contiguous CPU tensor, if any.
     [[nodiscard]] std::shared_ptr<SharedBuckets> find(const at::Tensor& tensor) const {
         if (items_.empty() || !tensor.is_contiguous()) {
             return nullptr;
@@ -93,12 +93,11 @@ private:
     std::vector<std::weak_ptr<SharedBuckets>> items_;
 };
 
-/// All-reduce in place of a tensor in a bucket. Can be started again and again; one at a time for
-/// each bucket.
+/// In-place all-reduce of a tensor in a bucket. Repeatable; one at a time for each bucket.
 class BucketAllReduce {
 public:
     /// `across`: the ranks that reduce the same slice on other nodes; null for a rank without a
-    /// slice, or with one node. `slices`: how many ranks of each node reduce one.
+    /// slice, or with one node. `slices`: number of ranks of each node that reduce one.
     BucketAllReduce(Group& node, Group* across, int slices, const Calls& calls,
                     std::shared_ptr<SharedBuckets> buckets, const at::Tensor& tensor,
                     const Call& call, int divisor)
@@ -115,15 +114,15 @@ public:
         here_ = {call.type, call.op, across == nullptr ? divisor : divisors.here};
     }
 
-    /// From the next start() on, finite() is known behind done(). To be the same on all ranks.
+    /// From the next start() on, finite() is available after done(). Call it on all ranks or none.
     void check_finite() noexcept { checks_ = true; }
-    /// Whether all of the result is finite: each rank looks at its slice while that is in cache.
-    /// Empty unless it was asked for.
+    /// True if all of the result is finite: each rank checks its slice while that is in cache.
+    /// Empty unless requested.
     [[nodiscard]] std::optional<bool> finite() const noexcept {
         return checks_ ? std::optional(finite_) : std::nullopt;
     }
 
-    /// `call`: this one, with its place in the order.
+    /// `call`: this one, with its position in the order.
     void start(const Call& call) {
         call_ = call;
         if (across_) {
@@ -133,7 +132,7 @@ public:
         phase_ = Phase::arriving;
     }
 
-    /// Goes on as far as the others have got; true when the tensor holds the result.
+    /// Advances as far as the other ranks allow; true when the tensor holds the result.
     [[nodiscard]] bool done() {
         if (phase_ == Phase::arriving && buckets_->stages().done()) {
             calls_->require_agreement(*node_, buckets_->stages());
@@ -151,7 +150,7 @@ public:
         }
         return phase_ == Phase::done;
     }
-    /// Ranks without which it is not done().
+    /// Returns the ranks that it waits for.
     [[nodiscard]] std::vector<int> awaited() const {
         return phase_ == Phase::across ? across_->awaited()
                                        : node_->world_ranks(buckets_->stages().absent());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a rank is about to do, in a few bytes that travel with its data: ranks that call different
-/// collectives, or pass different tensors, learn it from each other before anything is combined.
+/// Description of the collective that a rank is about to run, in a few bytes sent along with its
+/// data. Ranks that call different collectives, or pass different tensors, detect it before
+/// anything is combined.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -29,28 +30,28 @@ struct Call {
     Collective collective = Collective::barrier;
     ReduceOp op = ReduceOp::sum;
     at::ScalarType type = at::kByte;
-    bool finite : 1 = true;         ///< of a bucket's result: this rank's slice, if ranks check it
-    std::uint8_t user_call : 7 = 0; ///< UserCall::Name of what it is made in
-    /// The root of a broadcast; of an all-reduce that can be repeated, which it is; else 0.
+    bool finite : 1 = true;         ///< this rank's slice of a bucket's result, if ranks check it
+    std::uint8_t user_call : 7 = 0; ///< UserCall::Name of the enclosing call
+    /// Root of a broadcast; number of a repeatable all-reduce; else 0.
     std::uint16_t which = 0;
     std::uint16_t shape = 0;     ///< hash of the sizes
     std::uint32_t order = 0;     ///< calls of the communicator up to this one
     std::uint32_t user_step = 0; ///< UserCall::number
     std::int64_t elements = 0;
 
-    /// The call of UserCall::current().
+    /// Sets the user call, from UserCall::current().
     void set_user_call(const UserCall& call) noexcept {
         user_call = call.name & 0x7fU;
         user_step = call.number;
     }
-    /// The same, of what the tensor has become on its way.
+    /// Returns this call for a tensor that is sent as a different type.
     [[nodiscard]] Call as(at::ScalarType travels) const {
         Call call = *this;
         call.type = travels;
         return call;
     }
 
-    /// Whether ranks do the same; what they do it for is no part of that.
+    /// True if ranks do the same, regardless of the user call.
     friend bool operator==(const Call& a, const Call& b) {
         return a.collective == b.collective && a.op == b.op && a.finite == b.finite &&
                a.type == b.type && a.which == b.which && a.shape == b.shape && a.order == b.order &&
@@ -59,7 +60,7 @@ struct Call {
 };
 static_assert(sizeof(Call) == 24); // two of them and a counter fill a cache line: stages.hpp
 
-/// FNV-1a over the sizes.
+/// FNV-1a hash of the sizes.
 [[nodiscard]] inline std::uint16_t hash_of(at::IntArrayRef sizes) {
     std::uint32_t hash = 2166136261U;
     for (const std::int64_t size : sizes) {
@@ -86,7 +87,7 @@ static_assert(sizeof(Call) == 24); // two of them and a counter fill a cache lin
     return "unknown collective";
 }
 
-/// For example "all_reduce(sum) of 1000 Float". What a repeatable one is for, Calls knows.
+/// For example "all_reduce(sum) of 1000 Float". Calls describes the purpose of a repeatable one.
 [[nodiscard]] inline std::string describe(const Call& call) {
     const auto elements = detail::concat(call.elements, " ", c10::toString(call.type));
     constexpr const char* ops[] = {"(sum)", "(mean)", "(min)", "(max)"};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which calls each rank of a node has begun, in memory that all see: ranks that wait for each
-/// other in different calls find out by looking. Needs neither MPI nor tensors, so that
-/// ThreadSanitizer can watch it (tests/comm/protocol_test.cpp).
+/// The calls that each rank of a node has begun, in shared memory: ranks that wait for each other
+/// in different calls detect it by reading. Independent of MPI and tensors, so that ThreadSanitizer
+/// can check it (tests/comm/protocol_test.cpp).
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@
 
 namespace rtrain::comm {
 
-/// Ranks begin the same calls in the same order. Each writes its own down, the last `kept` of them,
-/// which costs a few stores; who waits compares. A rank may be any number of calls ahead.
+/// Ranks begin the same calls in the same order. Each records its last `kept` calls, which costs a
+/// few stores; a waiting rank compares them. A rank may be any number of calls ahead.
 template <class Call>
 class CallRecord {
 public:
@@ -32,21 +32,22 @@ public:
         : pages_(reinterpret_cast<Page*>(memory)), rank_(rank),
           compared_(static_cast<std::size_t>(size), 0) {}
 
-    /// Before its first call, in memory that the same ranks have used. All must have got here
-    /// before one goes on.
+    /// Called before the first call, in memory reused by the same ranks. All must have called it
+    /// before one continues.
     void begin_anew() noexcept {
         pages_[rank_].writing.store(0, std::memory_order_relaxed);
         pages_[rank_].begun.store(0, std::memory_order_release);
     }
 
-    /// This rank begins its next call.
+    /// Records that this rank begins its next call.
     void add(const Call& call) noexcept {
         Page& page = pages_[rank_];
         ++begun_;
         page.writing.store(begun_, std::memory_order_relaxed);
         Words words{};
         std::memcpy(words.data(), &call, sizeof call);
-        // Whoever reads a word of this call then knows from `writing` that the old one is gone.
+        // A reader that sees a word of this call then learns from `writing` that the old one is
+        // gone.
         for (std::size_t i = 0; i < words.size(); ++i) {
             page.calls[begun_ % kept][i].store(words[i], std::memory_order_release);
         }
@@ -58,7 +59,7 @@ public:
         Call mine;
         Call theirs;
     };
-    /// The first call known to both that another rank has begun differently.
+    /// Returns the first call known to both that another rank has begun differently.
     [[nodiscard]] std::optional<Difference> find() {
         for (std::size_t peer = 0; peer < compared_.size(); ++peer) {
             const std::uint64_t theirs = pages_[peer].begun.load(std::memory_order_acquire);
@@ -66,7 +67,7 @@ public:
             const std::uint64_t last = theirs < begun_ ? begun_ : theirs;
             for (std::uint64_t& number = compared_[peer]; number < common;) {
                 ++number;
-                if (number + kept <= last) { // one of both has forgotten it
+                if (number + kept <= last) { // one of the two has forgotten it
                     continue;
                 }
                 const auto other = read(static_cast<int>(peer), number);
@@ -90,7 +91,7 @@ private:
     };
     static_assert(std::atomic<std::uint64_t>::is_always_lock_free); // also between processes
 
-    /// Empty when it is overwritten meanwhile.
+    /// Empty if it is overwritten meanwhile.
     [[nodiscard]] std::optional<Call> read(int rank, std::uint64_t number) const {
         const Page& page = pages_[rank];
         Words words{};
@@ -109,7 +110,7 @@ private:
     int rank_;
     std::uint64_t begun_ = 0;
     std::vector<std::uint64_t>
-        compared_; ///< by rank: calls that were found alike, or are forgotten
+        compared_; ///< by rank: calls that were found equal, or are forgotten
 };
 
 } // namespace rtrain::comm

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The calls that a rank makes on one communicator, numbered. Ranks of a node see each other's
-/// (call_record.hpp), so that two that wait for each other in different calls say so at once; with
-/// World::Options::check_calls all ranks compare before each call.
+/// The numbered calls of a rank on one communicator. Ranks of a node see each other's
+/// (call_record.hpp), so that two that wait for each other in different calls report it
+/// immediately. With World::Options::check_calls all ranks compare before each call.
 #pragma once
 
 #include <rtrain/comm/call.hpp>
@@ -33,13 +33,14 @@ public:
     Calls& operator=(const Calls&) = delete;
     ~Calls() { all_.world().remove(*this); }
 
-    /// From now on `node`, who share memory, see each other's calls. Both outlive this object.
+    /// From now on the ranks of `node`, which share memory, see each other's calls. Both outlive
+    /// this object.
     void share(const Group& node, CallRecord<Call>& record) {
         node_ = &node;
         record_ = &record;
     }
 
-    /// Gives a repeatable call its number, the same on all ranks, and a name, that of Purpose.
+    /// Returns a repeatable call with its number, the same on all ranks, and a name, from Purpose.
     [[nodiscard]] Call with_handle(Call call) {
         call.which = ++handles_ != 0 ? handles_ : ++handles_;
         names_.erase(call.which);
@@ -49,8 +50,8 @@ public:
         return call;
     }
 
-    /// This rank begins a call; returns it with its place in the order. Compares with all ranks, if
-    /// that is asked for, and throws CommError [RT-X10] when another rank begins another call.
+    /// Begins a call on this rank; returns it with its position in the order. Compares with all
+    /// ranks, if enabled, and throws CommError [RT-X10] if another rank begins a different call.
     [[nodiscard]] Call begin(Call call) {
         call.order = ++order_;
         call.set_user_call(UserCall::current());
@@ -61,7 +62,7 @@ public:
         return call;
     }
 
-    /// As begin(), of something that ranks do alike and do not wait in.
+    /// Like begin(), for an operation that all ranks perform but do not wait in.
     void compare(const Call& call) {
         if (!all_.world().options().check_calls) {
             return;
@@ -114,7 +115,7 @@ public:
                    [&](bool numbered) { return describe(call, numbered); });
     }
 
-    /// Throws CommError [RT-X10] when a rank is at this stage with another call.
+    /// Throws CommError [RT-X10] if a rank is at this stage with a different call.
     void require_agreement(const Group& group, const Stages<Call>& stages) const {
         if (const auto peer = stages.disagreeing()) {
             throw_different(group.world_rank(stages.rank()), stages.call_of(stages.rank()),
@@ -122,7 +123,7 @@ public:
         }
     }
 
-    /// Throws CommError [RT-X10] when a rank of this node has called something else.
+    /// Throws CommError [RT-X10] if a rank of this node has made a different call.
     void look_around() override {
         if (record_ == nullptr) {
             return;
@@ -139,8 +140,8 @@ public:
         const std::string here = describe(mine);
         const std::string there = describe(theirs);
         const char* const how = here != there                ? ""
-                                : mine.shape != theirs.shape ? " of another shape"
-                                                             : " at another place in the order";
+                                : mine.shape != theirs.shape ? " of a different shape"
+                                                             : " in a different order";
         throw_for_good(CommError(
             "RT-X10", detail::concat("rank ", rank, " called ", here, ", while rank ", peer,
                                      " called ", there, how,
@@ -155,7 +156,7 @@ private:
     CallRecord<Call>* record_ = nullptr;
     std::uint32_t order_ = 0;
     std::uint16_t handles_ = 0;
-    std::map<std::uint16_t, std::string> names_; ///< of handles
+    std::map<std::uint16_t, std::string> names_; ///< of repeatable calls
 };
 
 } // namespace rtrain::comm

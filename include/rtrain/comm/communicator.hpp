@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Collectives on CPU tensors. Ranks of one node go through shared memory, nodes through MPI
-/// messages, so that a node's bytes cross the network once and not once a rank. Unlike MPI's own
-/// collectives they end when another rank fails, and waiting gives the core away.
+/// Collectives on CPU tensors. Ranks of one node use shared memory, nodes use MPI messages, so that
+/// a node's bytes cross the network once and not once a rank. Unlike MPI's own collectives they end
+/// when another rank fails, and yield the core while waiting.
 #pragma once
 
 #include <rtrain/comm/arguments.hpp>
@@ -34,19 +34,19 @@
 
 namespace rtrain::comm {
 
-/// Some ranks that communicate. Every member but rank(), size(), send() and receive() is
-/// collective: all ranks call the same ones in the same order. Any throws PeerError when another
-/// rank has failed (RT-X1), left (RT-X4) or died (RT-X9), and CommError when ranks disagree about
-/// the call (RT-X5, RT-X10), after the timeout (RT-X2), and for tensors that are not on the CPU
-/// (RT-X6) or of a type that cannot be reduced (RT-X7, RT-X11). Reductions combine elements in the
-/// order of ranks, first within nodes: the same bits on all ranks and in every run.
+/// Ranks that communicate. Every member except rank(), size(), send() and receive() is collective:
+/// all ranks call the same ones in the same order. Throws PeerError when another rank has failed
+/// (RT-X1), left (RT-X4) or died (RT-X9). Throws CommError when calls differ between ranks (RT-X5,
+/// RT-X10), after the timeout (RT-X2), and for tensors that are not on the CPU (RT-X6) or of a type
+/// that cannot be reduced (RT-X7, RT-X11). Reductions combine elements in the order of ranks, first
+/// within nodes: the same bits on all ranks and in every run.
 class Communicator {
 public:
-    /// All ranks.
+    /// Connects all ranks.
     explicit Communicator(const World::Options& options)
         : Communicator(std::make_shared<World>(options)) {}
 
-    /// All ranks again, in what `before` has, which is_kept() and then of no use. Collective.
+    /// Reuses the connections of `before`, which is_kept() and is unusable then. Collective.
     explicit Communicator(Communicator&& before)
         : Communicator(std::make_shared<World>(std::move(before.world())),
                        before.links_.take_memory()) {}
@@ -54,17 +54,17 @@ public:
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
 
-    /// Behind World::finish(): whether another one can go on in what this one has.
+    /// After World::finish(): true if another communicator can reuse this one's connections.
     [[nodiscard]] bool is_kept() const { return Group::have_room_behind(world()); }
     [[nodiscard]] int rank() const noexcept { return all_.rank(); }
     [[nodiscard]] int size() const noexcept { return all_.size(); }
-    /// The world ranks of the members, by rank.
+    /// World ranks of the members, by rank.
     [[nodiscard]] const std::vector<int>& members() const noexcept { return all_.members(); }
-    /// What all communicators of the process share.
+    /// State that all communicators of the process share.
     [[nodiscard]] World& world() const noexcept { return all_.world(); }
-    /// This rank's place among the members on its node, from 0.
+    /// This rank's index among the members on its node, from 0.
     [[nodiscard]] int local_rank() const noexcept { return links_.places().place(); }
-    /// Members on this rank's node.
+    /// Number of members on this rank's node.
     [[nodiscard]] int local_size() const noexcept {
         return static_cast<int>(links_.places().here().size());
     }
@@ -72,8 +72,8 @@ public:
     /// Throws PeerError when a member has failed, left or died; never blocks.
     void check_peers(const char* what) { world().check_peers(what, members(), members()); }
 
-    /// Reduces `tensor` in place, whatever its strides. Throws CommError [RT-X26] where a sum of
-    /// integers exceeds their type.
+    /// Reduces `tensor` in place, with any strides. Throws CommError [RT-X26] if a sum of integers
+    /// exceeds their type.
     void all_reduce(at::Tensor& tensor, ReduceOp op) {
         const Call call = checked(Collective::all_reduce, tensor, op);
         if (size() > 1) {
@@ -101,7 +101,7 @@ public:
         }
     }
 
-    /// The tensors of all ranks, stacked: shape (size, *tensor.sizes()).
+    /// Returns the tensors of all ranks, stacked: shape (size, *tensor.sizes()).
     [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) {
         const Call call = calls_.begin(checked(Collective::all_gather, tensor));
         at::Tensor gathered = rows_for(tensor, rank(), size());
@@ -135,20 +135,20 @@ public:
         }
     }
 
-    /// Sends a contiguous tensor to a rank; `tag`, from 0 to 4095, tells messages apart.
+    /// Sends a contiguous tensor to a rank; `tag`, from 0 to 4095, distinguishes messages.
     void send(const at::Tensor& tensor, int to, int tag = 0) { send_async(tensor, to, tag).wait(); }
-    /// Receives into a contiguous tensor as many bytes as it has.
+    /// Receives into a contiguous tensor exactly as many bytes as it has.
     void receive(at::Tensor& tensor, int from, int tag = 0) {
         receive_async(tensor, from, tag).wait();
     }
-    /// As send(), with a handle to wait on; `tensor` must stay as it is until then.
+    /// Like send(), but returns a handle to wait on; `tensor` must not change until then.
     [[nodiscard]] Pending<Requests> send_async(const at::Tensor& tensor, int to, int tag = 0) {
         require_contiguous(tensor);
         Requests requests = all_.requests();
         requests.send(tensor, require_rank(to, size()), all_.user_tag(tag));
         return {all_, nullptr, "send", tensor, std::move(requests)};
     }
-    /// As receive(), with a handle to wait on; `tensor` is written until then.
+    /// Like receive(), but returns a handle to wait on; `tensor` is written until then.
     [[nodiscard]] Pending<Requests> receive_async(at::Tensor& tensor, int from, int tag = 0) {
         require_contiguous(tensor);
         Requests requests = all_.requests();
@@ -156,7 +156,7 @@ public:
         return {all_, nullptr, "receive", tensor, std::move(requests)};
     }
 
-    /// An all-reduce of a contiguous tensor, to be started.
+    /// Returns an all-reduce of a contiguous tensor, to be started.
     [[nodiscard]] AllReduce all_reduce_async(at::Tensor& tensor, ReduceOp op) {
         require_contiguous(tensor);
         const Call call = calls_.with_handle(checked(Collective::all_reduce_bucket, tensor, op));
@@ -204,8 +204,8 @@ public:
                 widens ? std::optional(call.type) : std::nullopt};
     }
 
-    /// Zeroed memory for `elements` of a type, which the ranks of a node share and all_reduce()
-    /// reduces in place. Throws CommError [RT-X12] when there is not enough.
+    /// Returns zeroed memory for `elements` of a type, which the ranks of a node share and
+    /// all_reduce() reduces in place. Throws CommError [RT-X12] if memory is insufficient.
     [[nodiscard]] at::Tensor allocate_bucket(std::int64_t elements,
                                              const at::TensorOptions& options) {
         if (links_.node() == nullptr || elements == 0) {
@@ -218,35 +218,35 @@ public:
             buckets->mine(), {elements}, [buckets](void* /*data*/) {}, options);
     }
 
-    /// Zeroed memory of which each node has one copy, or each rank: where ranks cannot share
-    /// memory, or not `shared`. Throws CommError [RT-X12] when there is not enough.
+    /// Returns zeroed memory with one copy per node, or per rank if ranks cannot share memory or
+    /// `shared` is false. Throws CommError [RT-X12] if memory is insufficient.
     [[nodiscard]] std::shared_ptr<NodeArray>
     allocate_array(std::size_t bytes, std::vector<NodeArray::Part> parts, bool shared = true) {
         return std::make_shared<NodeArray>(shared ? SlotRanks::of(all_, links_).node : nullptr,
                                            bytes, std::move(parts));
     }
-    /// Whether the ranks of a node do: all nodes' alike. Else each counts as a node of its own in
-    /// what follows.
+    /// True if the ranks of a node share memory; the same for all nodes. If false, each rank counts
+    /// as a separate node in the members below.
     [[nodiscard]] bool shares_memory() const noexcept { return links_.node() != nullptr; }
-    /// Slots of `bytes`, a multiple of 64, through which ranks add up block by block. Purpose names
-    /// them. `sent_as`: the type of two bytes in which nodes exchange sums of float32 and float64.
+    /// Returns slots of `bytes`, a multiple of 64, through which ranks sum block by block; named by
+    /// Purpose. `sent_as`: the 2-byte type in which nodes exchange sums of float32 and float64.
     /// Throws CommError [RT-X12].
     [[nodiscard]] std::unique_ptr<SlotScatter>
     allocate_slots(std::size_t bytes, std::optional<at::ScalarType> sent_as = std::nullopt) {
         return std::make_unique<SlotScatter>(SlotRanks::of(all_, links_), all_, calls_, bytes,
                                              sent_as);
     }
-    /// Who owns which block there.
+    /// Returns the owners of the blocks of such slots.
     [[nodiscard]] BlockOwners block_owners() { return SlotRanks::of(all_, links_).owners; }
-    /// Fills the rows of a contiguous tensor of shape (nodes, ...), of which each owner of blocks
-    /// has its node's, from the owners of this place. Only for block_owners() of several nodes.
+    /// Fills the rows of a contiguous tensor of shape (nodes, ...) from the block owners with this
+    /// rank's local rank; each has its node's row. Only for block_owners() of several nodes.
     void gather_across(const at::Tensor& rows) {
         Group& across = *SlotRanks::of(all_, links_).across;
         MessageAllGather messages(across, rows);
         all_.wait(messages, "exchanging blocks between nodes");
     }
-    /// Fills the rows of a contiguous tensor of bytes, of shape (ranks of this node, ...), of which
-    /// each rank has its own, from the ranks of this node. Only where they share memory.
+    /// Fills the rows of a contiguous tensor of bytes, of shape (ranks of this node, ...), from the
+    /// ranks of this node; each has its own row. Only if they share memory.
     void gather_within(at::Tensor& rows) {
         const Call call = calls_.begin(checked(Collective::all_gather, rows[0]));
         const std::int64_t ranks = rows.size(0);
@@ -254,24 +254,24 @@ public:
             call, Slices::equal(rows.numel() / ranks, static_cast<int>(ranks)), bytes_of(rows));
     }
 
-    /// gather_across() and gather_within(), by messages, that go on when they are polled.
+    /// gather_across() by messages; advances when polled.
     [[nodiscard]] LaterGather gather_across_later() {
         return LaterGather(*SlotRanks::of(all_, links_).across);
     }
-    /// As above, between the ranks of this node.
+    /// gather_within() by messages; advances when polled.
     [[nodiscard]] LaterGather gather_within_later() { return LaterGather(links_.node()->group()); }
-    /// `count` of them, for the ranks that allocate_array() shares memory among.
+    /// Returns `count` meetings of the ranks that allocate_array() shares memory among.
     [[nodiscard]] std::unique_ptr<Meetings> allocate_meetings(std::size_t count, bool shared) {
         return std::make_unique<Meetings>(shared ? SlotRanks::of(all_, links_).node : nullptr,
                                           count);
     }
-    /// Waits for what all ranks take part in until it is done(). `what` names it in errors.
+    /// Waits until an operation of all ranks is done(). `what` names it in errors.
     template <class Progress>
     void wait(Progress& progress, const char* what) {
         all_.wait(progress, what);
     }
 
-    /// A communicator for the ranks that pass the same colour, ordered by key, then by rank.
+    /// Returns a communicator of the ranks that pass the same colour, ordered by key, then by rank.
     [[nodiscard]] std::unique_ptr<Communicator> split(int colour, int key = 0) {
         const at::Tensor mine = at::tensor({colour, key, world().last_group()}, at::kInt);
         const at::Tensor theirs = all_gather(mine);
@@ -294,8 +294,8 @@ public:
         return std::unique_ptr<Communicator>(
             new Communicator(all_.shared_world(), std::move(members), node_of, last_group + 1));
     }
-    /// The same ranks, of which those of a node that pass the same `part` count as a node: they
-    /// share memory, and send messages to the others.
+    /// Returns a communicator of the same ranks, of which those of a node that pass the same `part`
+    /// count as a node: they share memory, and send messages to the others.
     [[nodiscard]] std::unique_ptr<Communicator> with_parts_as_nodes(int part) {
         const at::Tensor theirs = all_gather(at::tensor({part, world().last_group()}, at::kInt));
         const at::Tensor most = std::get<0>(theirs.max(0));
@@ -307,11 +307,11 @@ public:
         return std::unique_ptr<Communicator>(
             new Communicator(all_.shared_world(), members(), node_of, most[1].item<int>() + 1));
     }
-    /// The members on this rank's node.
+    /// Returns a communicator of the members on this rank's node.
     [[nodiscard]] std::unique_ptr<Communicator> split_by_node() {
         return split(world().node_of(world().rank()));
     }
-    /// The members that have this rank's place on their nodes, one a node.
+    /// Returns a communicator of the members with this local rank, one a node.
     [[nodiscard]] std::unique_ptr<Communicator> split_across_nodes() { return split(local_rank()); }
 
 private:
@@ -319,7 +319,7 @@ private:
         : Communicator(world, world->everyone(), world->nodes_of(world->everyone()),
                        world->last_group() + 1, std::move(used)) {}
 
-    /// `node_of`: by member. Takes the group numbers from `id` to `id + 2`.
+    /// `node_of`: node of each member. Uses the group numbers from `id` to `id + 2`.
     Communicator(const std::shared_ptr<World>& world, std::vector<int> members,
                  const std::vector<int>& node_of, int id, SharedMemory used = {})
         : all_(world, std::move(members), id), calls_(all_),

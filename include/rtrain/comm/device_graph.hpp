@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Work of a device that is recorded once and replayed as a whole.
+/// Device work that is recorded once and replayed as a whole.
 #pragma once
 
 #include <functional>
 
 namespace rtrain::comm {
 
-/// Has a stream of its own, which waits for the current stream and which that waits for.
+/// Has a separate stream, synchronized with the current stream in both directions.
 class DeviceGraph {
 public:
     DeviceGraph() = default;
@@ -17,10 +17,10 @@ public:
 
     /// Calls `work` with that stream as the current one.
     virtual void run(const std::function<void()>& work) = 0;
-    /// Calls `work`; what it puts on the device is recorded instead of run. Throws what `work` and
-    /// the device throw; records nothing then.
+    /// Calls `work`; its device work is recorded instead of run. Throws the errors of `work` and of
+    /// the device; then nothing is recorded.
     virtual void record(const std::function<void()>& work) = 0;
-    /// Puts what was recorded on the stream.
+    /// Enqueues the recorded work on the stream.
     virtual void replay() = 0;
 };
 

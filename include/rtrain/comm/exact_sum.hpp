@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What ranks can reduce, and sums of integers that never wrap around: ranks add in a wider form,
-/// and a sum that its type cannot hold is an error.
+/// Reducible types, and sums of integers that never wrap around: ranks add in a wider form, and a
+/// sum that exceeds its type is an error.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -18,7 +18,7 @@
 
 namespace rtrain::comm {
 
-/// Throws CommError for what ranks cannot reduce: RT-X7 for a mean of integers, RT-X11 for other
+/// Throws CommError for unsupported reductions: RT-X7 for a mean of integers, RT-X11 for other
 /// types.
 inline void require_reducible(at::ScalarType type, ReduceOp op) {
     const bool complex = type == at::kComplexFloat || type == at::kComplexDouble;
@@ -27,7 +27,7 @@ inline void require_reducible(at::ScalarType type, ReduceOp op) {
     const bool integral = c10::isIntegralType(type, true);
     if (op == ReduceOp::mean && integral) {
         throw CommError("RT-X7", detail::concat("the mean of ", c10::toString(type),
-                                                " tensors is no integer; reduce a sum, or "
+                                                " tensors is not an integer; reduce a sum, or "
                                                 "convert to a floating-point type first"));
     }
     const bool ordered = op == ReduceOp::min || op == ReduceOp::max;
@@ -51,7 +51,8 @@ inline constexpr std::int64_t low_bits = 0xffffffff;
     return type == at::kByte || type == at::kUInt16 || type == at::kUInt32 || type == at::kUInt64;
 }
 
-/// int64, in which 2^31 ranks can add up. Types of 64 bits become two numbers, their halves.
+/// Returns the tensor as int64, in which 2^31 ranks can add. 64-bit types become two numbers, their
+/// halves.
 [[nodiscard]] inline at::Tensor widened(const at::Tensor& tensor) {
     if (tensor.element_size() < static_cast<std::int64_t>(sizeof(std::int64_t))) {
         return tensor.to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
@@ -88,7 +89,7 @@ inline void require_in_range(const at::Tensor& sums, std::size_t bits, int shift
                                    shift == 0 ? "tensor.to(at::kLong)" : "tensor.to(at::kDouble)"));
 }
 
-/// What widened() was given, from the sum of what it returned.
+/// The inverse of widened(), applied to the sum of its results.
 [[nodiscard]] inline at::Tensor narrowed(const at::Tensor& sum, at::ScalarType type, int ranks) {
     constexpr std::size_t half = 32;
     const std::size_t bits = 8 * c10::elementSize(type);
@@ -108,8 +109,8 @@ inline void require_in_range(const at::Tensor& sums, std::size_t bits, int shift
 
 } // namespace exact
 
-/// `reduce(tensor)`, which returns a reduction over `ranks`, exact also where a sum of integers
-/// exceeds their type: then throws CommError [RT-X26], on all ranks that get such a sum.
+/// Returns `reduce(tensor)`, a reduction over `ranks`, exact even if a sum of integers exceeds
+/// their type: then throws CommError [RT-X26], on all ranks that receive such a sum.
 template <class Reduce>
 [[nodiscard]] at::Tensor reduced_exactly(const at::Tensor& tensor, ReduceOp op, int ranks,
                                          Reduce&& reduce) {

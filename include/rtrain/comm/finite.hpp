@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether numbers in memory are finite, in one pass over it. Infinities and NaN have all bits of
-/// the exponent set, so the largest exponent tells.
+/// Check that numbers in memory are finite, in one pass. Infinities and NaN have all bits of the
+/// exponent set, so the largest exponent is sufficient.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -60,7 +60,7 @@ template <class Bits>
 
 } // namespace kernels
 
-/// Whether all `elements` of a type are finite. Types other than the usual floating-point ones,
+/// True if all `elements` of a type are finite. Types other than the usual floating-point ones,
 /// float, double, half, bfloat16 and complex, count as finite.
 [[nodiscard]] inline bool all_finite(at::ScalarType type, const std::byte* data,
                                      std::int64_t elements) {

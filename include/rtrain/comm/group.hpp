@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Some of the world's ranks, who send each other messages. Groups need no MPI communicator of
-/// their own, so making one cannot hang on a rank that has failed.
+/// A group of the world's ranks that send each other messages. Groups need no separate MPI
+/// communicators, so creating one cannot hang on a rank that has failed.
 #pragma once
 
 #include <rtrain/comm/requests.hpp>
@@ -17,8 +17,8 @@ namespace rtrain::comm {
 
 class Group {
 public:
-    /// `members`: world ranks in the order of their ranks here, this one among them. `id`: the same
-    /// on all members, and in no other group that two of them share.
+    /// `members`: world ranks in the order of their ranks in the group, including this one. `id`:
+    /// the same on all members, and unique among the groups that two of them share.
     Group(std::shared_ptr<World> world, std::vector<int> members, int id)
         : world_(std::move(world)), members_(std::move(members)), id_(id) {
         const int mine = world_->rank();
@@ -26,15 +26,14 @@ public:
             static_cast<int>(std::find(members_.begin(), members_.end(), mine) - members_.begin());
         world_->set_last_group(std::max(world_->last_group(), id));
         if (id >= world_->largest_tag() / tags) {
-            throw CommError("RT-X13", detail::concat("group number ", id,
-                                                     " is more than this MPI "
-                                                     "library's tags can tell apart; split() "
-                                                     "communicators once, not in each step"));
+            throw CommError("RT-X13",
+                            detail::concat("group number ", id,
+                                           " exceeds the tags of this MPI library; split() "
+                                           "communicators once, not in each step"));
         }
     }
 
-    /// Whether another World can go on behind this one, and have enough groups; the same on all
-    /// ranks.
+    /// True if another World can reuse this one and have enough groups; the same on all ranks.
     [[nodiscard]] static bool have_room_behind(const World& world) {
         constexpr int enough = 1000;
         return world.is_kept() && world.groups_left(tags) > enough;
@@ -43,7 +42,7 @@ public:
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
     [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
-    /// A member's rank in the world, which is what errors name.
+    /// World rank of a member, as named in errors.
     [[nodiscard]] int world_rank(int rank) const {
         return members_[static_cast<std::size_t>(rank)];
     }
@@ -54,12 +53,12 @@ public:
     [[nodiscard]] World& world() const noexcept { return *world_; }
     [[nodiscard]] const std::shared_ptr<World>& shared_world() const noexcept { return world_; }
 
-    /// A tag for the next collective, which all members call in the same order.
+    /// Returns a tag for the next collective; all members call this in the same order.
     [[nodiscard]] int next_tag() {
         sequence_ = (sequence_ + 1) % sequences;
         return id_ * tags + sequence_;
     }
-    /// The tag of a user's own messages. Throws CommError [RT-X13] unless 0 <= tag < 4096.
+    /// Returns the tag of a user's message. Throws CommError [RT-X13] unless 0 <= tag < 4096.
     [[nodiscard]] int user_tag(int tag) const {
         if (tag < 0 || tag >= user_tags) {
             throw CommError("RT-X13", detail::concat("a message's tag is ", tag, "; expected 0 to ",

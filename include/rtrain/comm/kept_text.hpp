@@ -10,7 +10,7 @@
 
 namespace rtrain::comm {
 
-/// The same pointer for equal texts. Null when there are too many.
+/// Returns the same pointer for equal texts; null if there are too many.
 [[nodiscard]] inline const char* keep_for_ever(const std::string& text) {
     constexpr std::size_t limit = 10000;
     static std::mutex mutex;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Combining the elements of several ranks, in the order of ranks, a block that fits the L1 cache
-/// at a time. Half-precision types are added in float32 and rounded once.
+/// Combines the elements of several ranks, in the order of ranks, a block that fits the L1 cache at
+/// a time. Half-precision types are added in float32 and rounded once.
 #pragma once
 
 #include <rtrain/comm/exact_sum.hpp>
@@ -18,7 +18,7 @@
 
 namespace rtrain::comm {
 
-/// Where results go and what they are made of.
+/// A reduction of several sources into targets.
 struct Reduction {
     at::ScalarType type;
     ReduceOp op;
@@ -30,8 +30,8 @@ struct Reduction {
              std::int64_t elements) const;
 };
 
-/// Where a mean over several nodes is divided: at the end, but for float16, in which the sum of a
-/// node need not have a place.
+/// Divisors of a mean over several nodes: it is divided at the end, except for float16, in which
+/// the sum of a node may overflow.
 struct Divisors {
     Divisors(at::ScalarType type, int divisor) noexcept
         : here(type == at::kHalf ? divisor : 1), across(type == at::kHalf ? 1 : divisor) {}
@@ -44,7 +44,7 @@ namespace kernels {
 
 template <class T>
 inline constexpr bool is_half = std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>;
-/// What elements of type T are added up in.
+/// The accumulation type for elements of type T.
 template <class T>
 using Wide = std::conditional_t<is_half<T>, float, T>;
 
@@ -63,7 +63,7 @@ template <class T>
 bool is_nan(T value) {
     return value != value; // NOLINT(misc-redundant-expression): that is a NaN
 }
-/// A NaN on any rank is the result, as in ATen.
+/// The result is NaN if any rank has one, as in ATen.
 struct Min {
     template <class T>
     static T combine(T a, T b) {
@@ -119,7 +119,7 @@ template <class T, class Op>
     const auto part = [](const std::byte* data, std::int64_t begin) {
         return reinterpret_cast<const T*>(data) + begin;
     };
-    // Adding up in a target saves a copy, unless that overwrites a source that is still to come.
+    // Accumulating in a target saves a copy, unless that overwrites a source not yet read.
     const bool in_target =
         !is_half<T> && (sources.size() == 2 || (sources.size() > 2 && targets[0] == sources[0]));
     for (std::int64_t begin = 0; begin < elements; begin += block) {

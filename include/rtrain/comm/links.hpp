@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How the members of a communicator reach each other: through memory within nodes, by messages
-/// between ranks of the same place on their nodes. Where a node cannot share memory, all send
-/// messages.
+/// Connections between the members of a communicator: through memory within nodes, by messages
+/// between ranks with the same local rank. If a node cannot share memory, all ranks send messages.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -32,7 +31,7 @@ namespace rtrain::comm {
     return static_cast<std::byte*>(tensor.data_ptr());
 }
 
-/// By messages, within one group.
+/// Broadcasts by messages within one group.
 inline void broadcast_among(Group& group, Calls& calls, at::Tensor& buffer, int root,
                             const Call& call) {
     MessageBroadcast messages(group, buffer, root);
@@ -41,9 +40,9 @@ inline void broadcast_among(Group& group, Calls& calls, at::Tensor& buffer, int 
 
 class Links {
 public:
-    /// Of all members, who call it together; `all` and `calls` outlive this object. `node_of`: by
-    /// member. Takes the group numbers `id + 1` and `id + 2`. `used`: the memory within this node
-    /// that Links of the same ranks have had; none: it is made.
+    /// Collective over all members; `all` and `calls` outlive this object. `node_of`: node of each
+    /// member. Uses the group numbers `id + 1` and `id + 2`. `used`: the memory of earlier Links of
+    /// the same ranks within this node; if none, it is created.
     Links(Group& all, Calls& calls, const std::vector<int>& node_of, int id, SharedMemory used)
         : all_(all), calls_(calls), places_(all.members(), node_of, all.world().rank()) {
         if (places_.ranks_per_node_at_most() > 1) {
@@ -59,16 +58,16 @@ public:
     }
 
     [[nodiscard]] const Places& places() const noexcept { return places_; }
-    /// Memory within this rank's node; null where all send messages.
+    /// Shared memory within this rank's node; null if all ranks send messages.
     [[nodiscard]] Node* node() const noexcept { return node_.get(); }
-    /// The members of this rank's place, one a node; null for a place that not all nodes have.
+    /// The members with this local rank, one a node; null for a local rank that not all nodes have.
     [[nodiscard]] Group* across() const noexcept { return across_.get(); }
     [[nodiscard]] bool within_one_node() const noexcept {
         return node_ != nullptr && places_.nodes() == 1;
     }
 
-    /// Where there is a node() and several of them: each rank reduces a slice of its node's, and
-    /// then that with the same place of the others.
+    /// For a node() and several of them: each rank reduces a slice within its node, and then with
+    /// the same slice of the other nodes.
     void all_reduce_across(const Call& call, at::Tensor& buffer, int divisor) {
         const Divisors divisors(call.type, divisor);
         const int place = places_.place();
@@ -84,8 +83,8 @@ public:
         node_->all_gather(call, slices, bytes_of(buffer));
     }
 
-    /// There, too: from the root to its node, from there to the first rank of each, and on within
-    /// the nodes.
+    /// For the same case: the root sends to its node, which sends to the first rank of each other
+    /// node; those broadcast within their nodes.
     void broadcast_across(const Call& call, at::Tensor& buffer, int root) {
         const int root_node = places_.node_of(root);
         const bool at_root = root_node == places_.node();
@@ -106,7 +105,7 @@ public:
     }
 
 private:
-    /// Only if all members can: they must choose alike.
+    /// Takes effect only if all members can: they must choose alike.
     void share_nodes(int id, SharedMemory used) {
         const std::shared_ptr<World>& world = all_.shared_world();
         node_group_ = std::make_unique<Group>(world, places_.here(), id + 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Places where the ranks of a node meet without waiting there: each says that it has come, and
-/// asks when it likes whether all have.
+/// Split barriers for the ranks of a node: each rank arrives without waiting, and polls later
+/// whether all have arrived.
 #pragma once
 
 #include <rtrain/comm/group.hpp>
@@ -30,18 +30,18 @@ public:
         }
     }
 
-    /// What this rank has written before can be read by all who have seen it come. Nobody comes
-    /// again to a place before all have, and it has seen that.
+    /// Data that this rank wrote before is readable by all that have seen its arrival. A rank
+    /// arrives again at a place only after all have arrived and it has seen that.
     void come(std::size_t place) {
         if (!places_.empty()) {
             places_[place].publish(0);
         }
     }
-    /// Whether all have come to a place; never blocks.
+    /// True if all have arrived at a place; never blocks.
     [[nodiscard]] bool all_here(std::size_t place) {
         return places_.empty() || places_[place].done();
     }
-    /// Those who have not.
+    /// Returns the ranks that have not arrived.
     [[nodiscard]] std::vector<int> awaited(std::size_t place) const {
         return places_.empty() ? std::vector<int>() : node_->world_ranks(places_[place].absent());
     }

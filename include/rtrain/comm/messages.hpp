@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Collectives over messages, for ranks that share no memory. Each is started, makes progress when
-/// asked whether it is done(), and never blocks by itself.
+/// Collectives over messages, for ranks that share no memory. Each is started, advances when done()
+/// is polled, and never blocks by itself.
 #pragma once
 
 #include <rtrain/comm/group.hpp>
@@ -17,8 +17,9 @@
 
 namespace rtrain::comm {
 
-/// Every rank sends a message to every other. `to(rank)` is what it gets, `from(rank)` where what
-/// it sends goes. Each begins with its neighbour, so that not all send to the same rank at once.
+/// Every rank sends a message to every other. `to(rank)` is the data sent to a rank, `from(rank)`
+/// the buffer for the data received from it. Each begins with its neighbour, so that not all send
+/// to the same rank simultaneously.
 template <class From, class To>
 void exchange(const Group& group, Requests& requests, int tag, From&& from, To&& to) {
     const int size = group.size();
@@ -32,12 +33,12 @@ void exchange(const Group& group, Requests& requests, int tag, From&& from, To&&
     }
 }
 
-/// Sends every rank its slice and combines what arrives for this rank's, in the order of ranks.
-/// Can be started again and again.
+/// Sends every rank its slice and combines the slices that arrive for this rank, in the order of
+/// ranks. Repeatable.
 class MessageReduceScatter {
 public:
-    /// `elements`: one dimension, contiguous, with one slice for each rank. The result goes to
-    /// `own`, which may be this rank's slice.
+    /// `elements`: one dimension, contiguous, with one slice for each rank. The result is written
+    /// to `own`, which may be this rank's slice.
     MessageReduceScatter(Group& group, at::Tensor elements, const Slices& slices, at::Tensor own,
                          ReduceOp op, int divisor)
         : group_(&group), elements_(std::move(elements)), slices_(slices),
@@ -48,10 +49,10 @@ public:
         }
     }
 
-    /// Takes its place in the order of collectives; begin() may come later.
+    /// Reserves its position in the order of collectives; begin() may be called later.
     void reserve() { tag_ = group_->next_tag(); }
 
-    /// The elements must not be touched until done().
+    /// The elements must not be accessed until done().
     void begin() {
         exchange(
             *group_, requests_, tag_, [this](int peer) { return incoming_.select(0, peer); },
@@ -95,9 +96,8 @@ private:
     bool under_way_ = false;
 };
 
-/// All-reduce of a contiguous tensor, which can be started again and again: a reduce-scatter, then
-/// everybody sends its slice to everybody. The bytes on the wire are those of a ring, in two steps
-/// instead of 2(n-1).
+/// Repeatable all-reduce of a contiguous tensor: a reduce-scatter, then every rank sends its slice
+/// to every other. The bytes on the wire are those of a ring, in two steps instead of 2(n-1).
 class MessageAllReduce {
 public:
     MessageAllReduce(Group& group, const at::Tensor& tensor, ReduceOp op, int divisor)
@@ -178,13 +178,14 @@ public:
         return received_ && to_children_.done();
     }
 
-    /// The root waits for nobody above it, and may have returned long before the last one has it.
+    /// The root has no parent to wait for, and may have returned long before the last rank has the
+    /// data.
     [[nodiscard]] std::vector<int> awaited() const {
         return received_ ? to_children_.awaited() : from_parent_.awaited();
     }
 
 private:
-    /// Ranks counted from the root: the parent of a rank lacks its lowest bit.
+    /// Rank counted from the root: the parent of a rank lacks its lowest bit.
     [[nodiscard]] int relative() const {
         return (group_->rank() - root_ + group_->size()) % group_->size();
     }
@@ -204,7 +205,7 @@ class MessageAllGather {
 public:
     MessageAllGather(Group& group, const at::Tensor& gathered)
         : MessageAllGather(group, gathered, group.next_tag()) {}
-    /// `tag`: one that was taken before.
+    /// `tag`: one that was reserved before.
     MessageAllGather(Group& group, const at::Tensor& gathered, int tag)
         : requests_(group.requests()) {
         exchange(

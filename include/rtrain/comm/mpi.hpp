@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The only place that includes <mpi.h>: without MPI's removed C++ bindings, which cost a second
-/// per file and a library. Also MPI's life time and its errors.
+/// The only header that includes <mpi.h>: without MPI's removed C++ bindings, which cost a second
+/// per file and a library. Also MPI's lifetime and its errors.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -36,14 +36,14 @@
 
 namespace rtrain::comm {
 
-/// Whether the MPI that this program is compiled for has ULFM (comm/ulfm.hpp).
+/// True if the MPI that this program is compiled for has ULFM (comm/ulfm.hpp).
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
 inline constexpr bool has_ulfm = true;
 #else
 inline constexpr bool has_ulfm = false;
 #endif
 
-/// Whether an MPI call has failed because a process is dead. Only an MPI with ULFM says so.
+/// True if an MPI call has failed because a process is dead. Only an MPI with ULFM reports it.
 [[nodiscard]] inline bool tells_of_death([[maybe_unused]] int result) {
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
     int kind = MPI_SUCCESS;
@@ -55,14 +55,14 @@ inline constexpr bool has_ulfm = false;
 #endif
 }
 
-/// Throws CommError [RT-X3] unless `result` is MPI_SUCCESS; PeerError [RT-X9] when it tells of a
+/// Throws CommError [RT-X3] unless `result` is MPI_SUCCESS; PeerError [RT-X9] if it reports a
 /// death.
 inline void check_mpi(int result, const char* call) {
     if (result == MPI_SUCCESS) {
         return;
     }
     if (tells_of_death(result)) {
-        throw_for_good(PeerError("RT-X9", detail::concat("a rank died, says ", call)));
+        throw_for_good(PeerError("RT-X9", detail::concat("a rank died, as reported by ", call)));
     }
     char text[MPI_MAX_ERROR_STRING];
     int length = 0;
@@ -72,8 +72,8 @@ inline void check_mpi(int result, const char* call) {
                      call, " failed: ", std::string_view(text, static_cast<std::size_t>(length)))));
 }
 
-/// Set when a rank has died: MPI_Finalize may wait for it for ever. An mpirun that lets the others
-/// live takes it well that they end without.
+/// Set when a rank has died: MPI_Finalize may wait for it forever. An mpirun that lets the others
+/// live accepts that they exit without it.
 inline bool a_rank_has_died = false;
 
 [[nodiscard]] inline bool mpi_is_initialized() {
@@ -82,7 +82,7 @@ inline bool a_rank_has_died = false;
     return initialized != 0;
 }
 
-/// "Open MPI v4.1.4"; "" where MPI is not in use.
+/// "Open MPI v4.1.4"; "" if MPI is not in use.
 [[nodiscard]] inline std::string library_version() {
     if (!mpi_is_initialized()) {
         return "";
@@ -92,11 +92,11 @@ inline bool a_rank_has_died = false;
     check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
     std::replace(text.begin(), text.end(), '\t', ' '); // MPICH's
     const std::string_view all(text.data(), static_cast<std::size_t>(length));
-    return std::string(all.substr(0, all.find_first_of(",\n"))); // who has built it, and where
+    return std::string(all.substr(0, all.find_first_of(",\n"))); // omits who built it, and where
 }
 
-/// Throws CommError [RT-X15] when this process is alone, but was started as one of several: by the
-/// mpirun of another MPI than the program was compiled for.
+/// Throws CommError [RT-X15] if this process is alone, but was started as one of several: by the
+/// mpirun of a different MPI than the program was compiled for.
 inline void require_same_mpi() {
     int size = 0;
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
@@ -106,12 +106,12 @@ inline void require_same_mpi() {
             "RT-X15",
             detail::concat(launch::launcher(), " has started this process as one of ", started,
                            ", but the program was compiled for ", library_version(),
-                           ", where it is alone; start it with the mpirun of that MPI, or compile "
-                           "it for the MPI of this one"));
+                           ", in which it is a single process; start it with the mpirun of that "
+                           "MPI, or compile it for the MPI of this launcher"));
     }
 }
 
-/// Throws CommError [RT-X46] after MPI_Finalize, after which MPI itself would abort the program.
+/// Throws CommError [RT-X46] after MPI_Finalize, when MPI itself would abort the program.
 inline void require_not_finalized() {
     int finalized = 0;
     check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
@@ -122,8 +122,8 @@ inline void require_not_finalized() {
     }
 }
 
-/// Has MPI_Finalize end this process with a message while the training function runs: what follows
-/// would be aborted by MPI. MPI deletes the attributes of MPI_COMM_SELF first.
+/// Makes MPI_Finalize end this process with a message while the training function runs: MPI would
+/// abort later calls. MPI deletes the attributes of MPI_COMM_SELF first.
 inline void watch_for_finalize() {
     static bool is_watched = false;
     if (std::exchange(is_watched, true)) {
@@ -166,9 +166,9 @@ inline void ensure_mpi() {
     static const process::Owner owner;
     std::atexit([] {
         if (!owner.is_this_process()) {
-            return; // a child of the rank, which has no part in MPI
+            return; // a child of the rank, which does not use MPI
         }
-        // To finalise waits for the other ranks, and those wait for this one.
+        // Finalising waits for the other ranks, and those wait for this one.
         const Phase phase = RankStatus::current().phase;
         if (phase == Phase::training || phase == Phase::saving || phase == Phase::finishing) {
             console::error(
@@ -188,8 +188,8 @@ inline void ensure_mpi() {
     require_same_mpi();
 }
 
-/// A communicator of our own over the same ranks, so that messages never mix with the user's.
-/// Its errors are returned, not fatal.
+/// A separate communicator over the same ranks, so that messages never mix with the user's. Its
+/// errors are returned, not fatal.
 class OwnedComm {
 public:
     explicit OwnedComm(MPI_Comm parent) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// An all-reduce over messages that says which it is. Reductions of equal size look alike to MPI:
-/// without a name, ranks that start them in different orders would add up different things.
+/// An all-reduce over messages that identifies itself. Reductions of equal size look alike to MPI:
+/// without a name, ranks that start them in different orders would sum unrelated data.
 #pragma once
 
 #include <rtrain/comm/call.hpp>
@@ -20,7 +20,7 @@
 namespace rtrain::comm {
 
 /// A MessageAllReduce whose ranks send each other the call, a few bytes, ahead of the data. done()
-/// throws CommError [RT-X10] when another rank's is another.
+/// throws CommError [RT-X10] if another rank's call differs.
 class NamedAllReduce {
 public:
     NamedAllReduce(Group& group, const Calls& calls, const at::Tensor& tensor, ReduceOp op,
@@ -33,7 +33,7 @@ public:
         }
     }
 
-    /// Takes its place in the order of collectives; begin() may come later.
+    /// Reserves its position in the order of collectives; begin() may be called later.
     void reserve() {
         tag_ = group_->next_tag();
         sum_.reserve();
@@ -62,7 +62,7 @@ public:
         const bool agreed = all_agree();
         try {
             return sum_.done() && agreed;
-        } catch (const CommError&) { // a message of another size; what it is for came ahead of it
+        } catch (const CommError&) { // a message of a different size; its call arrived earlier
             (void)all_agree();
             throw;
         }
@@ -87,7 +87,7 @@ private:
         return peers_[static_cast<std::size_t>(rank)].row;
     }
 
-    /// Of those whose call has come.
+    /// Compares the calls that have arrived.
     [[nodiscard]] bool all_agree() {
         bool all = true;
         for (std::size_t peer = 0; peer < peers_.size(); ++peer) {

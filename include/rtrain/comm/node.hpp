@@ -27,8 +27,8 @@
 
 namespace rtrain::comm {
 
-/// Zeroed memory that all members of `group`, who are on one node, see. Collective. Throws
-/// CommError [RT-X12] on all of them when one cannot.
+/// Zeroed memory visible to all members of `group`, which are on one node. Collective. Throws
+/// CommError [RT-X12] on all of them if one cannot share it.
 [[nodiscard]] inline SharedMemory share_memory(Group& group, std::size_t bytes) {
     SharedMemory memory;
     std::string problem;
@@ -73,9 +73,9 @@ namespace rtrain::comm {
 
 class Node {
 public:
-    /// `group`: ranks of one node; it and `calls`, theirs, outlive this object. `used`: the memory
-    /// that a Node of the same ranks has had, who must all have got here before one goes on; none:
-    /// it is made. Collective; throws CommError [RT-X12].
+    /// `group`: ranks of one node; it and `calls`, of the same ranks, outlive this object. `used`:
+    /// the memory of an earlier Node of the same ranks, which must all have called this before one
+    /// continues; if none, it is created. Collective; throws CommError [RT-X12].
     Node(Group& group, const Calls& calls, SharedMemory used)
         : group_(group), calls_(calls),
           memory_(used.data() != nullptr
@@ -89,14 +89,14 @@ public:
         record_.begin_anew();
     }
 
-    /// For another Node of the same ranks; this one is of no use any more.
+    /// Releases the memory for another Node of the same ranks; this one is unusable afterwards.
     [[nodiscard]] SharedMemory take_memory() noexcept { return std::move(memory_); }
 
     [[nodiscard]] Group& group() noexcept { return group_; }
-    /// Where ranks write down what calls they begin.
+    /// The record of the calls that ranks begin.
     [[nodiscard]] CallRecord<Call>& record() noexcept { return record_; }
 
-    /// Publishes this rank's slot and waits until all have got here, with the same call.
+    /// Publishes this rank's slot and waits until all have published theirs, with the same call.
     void meet(const Call& call) {
         rounds_.publish(call);
         calls_.wait(group_, rounds_.stages(), call);
@@ -114,13 +114,13 @@ public:
         in_pieces(call, slices, data, slice_of(call, slices, data), data, &reduction);
     }
 
-    /// Combines everybody's slices `rank()` of `data` into `own`, which may be the slice itself.
+    /// Combines slice `rank()` of every rank's `data` into `own`, which may be the slice itself.
     void reduce_scatter(const Call& call, const Slices& slices, const std::byte* data,
                         std::byte* own, const Reduction& reduction) {
         in_pieces(call, slices, data, own, nullptr, &reduction);
     }
 
-    /// Gives all ranks everybody's slice of `data`.
+    /// Sends every rank's slice of `data` to all ranks.
     void all_gather(const Call& call, const Slices& slices, std::byte* data) {
         in_pieces(call, slices, data, slice_of(call, slices, data), data, nullptr);
     }
@@ -144,7 +144,8 @@ private:
     using Memory = Rounds<Call>;
     /// The best of 64 KiB to 12 MiB: docs/decisions/0009.
     static constexpr std::size_t slot_bytes = std::size_t{1} << 20;
-    /// Up to here, one barrier and reading everybody's data beats two barriers and slices.
+    /// Up to this size, one barrier and reading all ranks' data is faster than two barriers and
+    /// slices.
     static constexpr std::size_t small_bytes = std::size_t{32} << 10;
 
     [[nodiscard]] int size() const noexcept { return rounds_.size(); }
@@ -166,13 +167,13 @@ private:
     }
 
     /// A reduce-scatter of `data` into `own`, with a `reduction`, and an all-gather of `own` into
-    /// `all`, unless that is null. In one round piece k is handed out and piece k - 1, reduced
+    /// `all`, unless that is null. In one round piece k is published and piece k - 1, reduced
     /// meanwhile, collected: one barrier a piece.
     void in_pieces(const Call& call, const Slices& slices, const std::byte* data, std::byte* own,
                    std::byte* all, const Reduction* reduction) {
         const std::size_t element = c10::elementSize(call.type);
         const int mine = rounds_.rank();
-        // A slot holds a piece for each rank, and one that is reduced.
+        // A slot holds a piece for each rank, and a reduced one.
         const std::size_t room = slot_bytes / static_cast<std::size_t>(size() + 1) / 64 * 64;
         const auto piece = static_cast<std::int64_t>(room / element);
         const std::int64_t pieces = (slices.longest + piece - 1) / piece;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Memory of which a node has one copy, whatever the number of its ranks. Each rank has it mapped
-/// twice: at read() it can only be read, so that nobody changes by accident what others read, and
-/// at write() it is written when all have agreed to.
+/// Memory with one copy per node, whatever the number of its ranks. Each rank maps it twice: read()
+/// is read-only, so that no rank accidentally changes what others read, and write() is written when
+/// all have agreed to.
 #pragma once
 
 #include <rtrain/comm/group.hpp>
@@ -23,8 +23,8 @@ class NodeArray {
 public:
     using Part = process::ReadOnlyMemory::Part;
 
-    /// Zeroed. `node`: the ranks that share it, *collectively*; null for one of its own. `parts`
-    /// say what a fault in them means. Throws CommError [RT-X12].
+    /// Zeroed. `node`: the ranks that share it, *collectively*; null for private memory. `parts`
+    /// explain a fault in them. Throws CommError [RT-X12].
     NodeArray(Group* node, std::size_t bytes, std::vector<Part> parts)
         : memory_(node != nullptr ? share_memory(*node, in_lines(bytes) + line)
                                   : SharedMemory::create(in_lines(bytes) + line)),
@@ -41,9 +41,9 @@ public:
     [[nodiscard]] std::byte* write() const noexcept { return memory_.data(); }
 
 private:
-    static constexpr std::size_t line = 64; ///< of a cache
+    static constexpr std::size_t line = 64; ///< bytes of a cache line
 
-    /// Zero when the memory was created, behind what is read.
+    /// Located after the readable part; zero when the memory was created.
     [[nodiscard]] static process::ReadOnlyMemory::Loads* loads_in(std::byte* memory) {
         return reinterpret_cast<process::ReadOnlyMemory::Loads*>(memory);
     }

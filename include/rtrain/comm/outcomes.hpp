@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How ranks learn how the others ended. A rank that leaves the training function, by return or by
-/// exception, tells every other rank; ranks that wait for it look here and stop waiting.
+/// Exchange of how ranks ended. A rank that leaves the training function, by return or by
+/// exception, notifies every other rank; ranks that wait for it check here and stop waiting.
 #pragma once
 
 #include <rtrain/base/failure_json.hpp>
@@ -18,22 +18,22 @@
 
 namespace rtrain::comm {
 
-/// Exchange of one Outcome per rank over a communicator that carries nothing else.
+/// Exchanges one Outcome per rank over a communicator used for nothing else.
 class OutcomeBoard {
 public:
-    /// `round`: which of the boards this is that use `comm` one after the other. A rank may
-    /// announce in the next one while another still waits in this one.
+    /// `round`: index of this board among those that use `comm` consecutively. A rank may announce
+    /// in the next one while another still waits in this one.
     OutcomeBoard(MPI_Comm comm, int rank, int size, int round)
         : comm_(comm), rank_(rank), tag_(round % 2), outcomes_(static_cast<std::size_t>(size)),
           words_(outcomes_.size()) {}
 
-    /// Tells all other ranks how this one ended. Once. `word`: of one that ended well, for
-    /// largest_word().
+    /// Sends this rank's outcome to all other ranks. Called once. `word`: of a rank that succeeded,
+    /// for largest_word().
     void announce(const Outcome& mine, std::optional<int> word) {
         if (announced()) {
             return;
         }
-        // A message above the eager limit would wait for its receiver; no reader wants more anyway.
+        // A message above the eager limit would wait for its receiver; readers need no more anyway.
         constexpr std::size_t longest = 3000;
         text_ = mine ? encode(*mine, longest) : word ? std::to_string(*word) : "";
         outcomes_[static_cast<std::size_t>(rank_)].emplace(mine);
@@ -50,7 +50,7 @@ public:
         }
     }
 
-    /// Takes in what has arrived; never blocks.
+    /// Receives what has arrived; never blocks.
     void look() {
         int arrived = 0;
         MPI_Message message = MPI_MESSAGE_NULL;
@@ -70,18 +70,18 @@ public:
         }
     }
 
-    /// The first of `ranks`, other than this one, that has failed in this way so far.
+    /// Returns the first of `ranks`, other than this one, that has failed in this way so far.
     [[nodiscard]] std::optional<int> first(Failure::Kind kind,
                                            const std::vector<int>& ranks) const {
         return first_of(ranks,
                         [&](const Outcome& outcome) { return outcome && outcome->kind == kind; });
     }
-    /// The first of them that has returned.
+    /// Returns the first of `ranks` that has returned.
     [[nodiscard]] std::optional<int> first_finished(const std::vector<int>& ranks) const {
         return first_of(ranks, [](const Outcome& outcome) { return !outcome; });
     }
 
-    /// For a rank whose process is gone; an outcome that it has announced stands.
+    /// Records that a rank's process has exited; an outcome that it has announced is kept.
     void set_died(int rank) {
         auto& outcome = outcomes_[static_cast<std::size_t>(rank)];
         if (!outcome) {
@@ -93,9 +93,9 @@ public:
             a_rank_has_died = true;
         }
     }
-    /// Ranks that were found dead, in that order.
+    /// Ranks found dead, in that order.
     [[nodiscard]] const std::vector<int>& died() const noexcept { return died_; }
-    /// The first of them.
+    /// The first of died().
     [[nodiscard]] std::optional<int> first_died() const {
         return died_.empty() ? std::nullopt : std::optional(died_.front());
     }
@@ -104,7 +104,7 @@ public:
         return outcomes_.at(static_cast<std::size_t>(rank)).value();
     }
 
-    /// Of the words of all ranks, if all have ended well and each has announced one.
+    /// Returns the largest word, if all ranks have succeeded and each has announced one.
     [[nodiscard]] std::optional<int> largest_word() const {
         std::optional<int> largest;
         for (const auto& word : words_) {
@@ -116,9 +116,9 @@ public:
         return largest;
     }
 
-    /// Waits until every rank has announced its outcome. Once some rank has failed, the others get
-    /// `patience` to notice; false when one has not (it computes without communicating, or hangs).
-    /// `look_elsewhere` is called meanwhile, and may call set_died().
+    /// Waits until every rank has announced its outcome. Once some rank has failed, the others have
+    /// `patience` to notice; returns false if one has not (it computes without communicating, or
+    /// hangs). `look_elsewhere` is called meanwhile, and may call set_died().
     template <class F>
     [[nodiscard]] bool wait_for_all(std::chrono::seconds patience, F&& look_elsewhere) {
         Backoff backoff;
@@ -136,7 +136,7 @@ public:
             if (complete && (all_sent() || !died_.empty())) {
                 return true;
             }
-            const std::chrono::duration<double> since = // which compares with any number
+            const std::chrono::duration<double> since = // can be compared with any number
                 failed_at ? Backoff::Clock::now() - *failed_at : Backoff::Clock::duration::zero();
             if (since > patience) {
                 return false;
@@ -145,7 +145,7 @@ public:
         }
     }
 
-    /// Ranks that have not announced an outcome, for the message of whoever gives up on them.
+    /// Ranks that have not announced an outcome, for error messages.
     [[nodiscard]] std::string missing() const {
         std::string ranks;
         for (int peer = 0; peer < size(); ++peer) {
@@ -181,8 +181,8 @@ private:
         return std::nullopt;
     }
 
-    /// False when the other side is dead: it needs no word, and has left none. Throws what
-    /// check_mpi() throws of other errors.
+    /// False if the other side is dead: it needs no outcome, and has sent none. For other errors,
+    /// throws what check_mpi() throws.
     static bool reaches_the_living(int result, const char* call) {
         if (tells_of_death(result)) {
             return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Handles for collectives under way.
+/// Handles for asynchronous collectives.
 #pragma once
 
 #include <rtrain/comm/bucket.hpp>
@@ -20,28 +20,28 @@
 
 namespace rtrain::comm {
 
-/// A collective under way. It makes progress in poll() and wait(), not by itself, and others may
+/// An asynchronous collective. It advances in poll() and wait(), not by itself, and other ranks may
 /// wait for that: ranks wait for the operations of one communicator in the same order, or poll the
 /// others meanwhile. The communicator must outlive it.
 template <class Operation>
 class Pending {
 public:
-    /// `calls`: where this one is written down; null for messages between two ranks. `narrowed`:
-    /// the type of what exact::widened() was given, for the result.
+    /// `calls`: where this one is recorded; null for messages between two ranks. `narrowed`: type
+    /// of the argument of exact::widened(), for the result.
     Pending(Group& group, Calls* calls, const char* what, at::Tensor result, Operation operation,
             std::optional<at::ScalarType> narrowed = std::nullopt)
         : group_(&group), calls_(calls), what_(what), result_(std::move(result)),
           operation_(std::move(operation)), narrowed_(narrowed) {}
 
-    /// Goes on as far as possible without waiting; whether it is complete.
+    /// Advances without blocking; true if complete.
     bool poll() { return operation_.done(); }
-    /// Ranks without which it is not complete.
+    /// Returns the ranks that it waits for.
     [[nodiscard]] std::vector<int> awaited() const { return operation_.awaited(); }
-    /// The result, when it is complete. Throws as the blocking collective does.
+    /// Waits for the result. Throws as the blocking collective does.
     at::Tensor wait() {
         group_->wait(operation_, what_);
         if (calls_ != nullptr) {
-            calls_->look_around(); // messages of another call may have fitted this one
+            calls_->look_around(); // messages of a different call may have matched this one
         }
         if (narrowed_) {
             const at::ScalarType type = *std::exchange(narrowed_, std::nullopt);
@@ -59,15 +59,15 @@ private:
     std::optional<at::ScalarType> narrowed_;
 };
 
-/// An all-gather that takes its place in the order of collectives now, and begins later: see
+/// An all-gather that reserves its position in the order of collectives now, and begins later: see
 /// MessageAllGather.
 class LaterGather {
 public:
     explicit LaterGather(Group& group) : group_(&group), tag_(group.next_tag()) {}
 
-    /// The rows must not be touched until done().
+    /// The rows must not be accessed until done().
     void begin(const at::Tensor& rows) { messages_.emplace(*group_, rows, tag_); }
-    /// Behind begin(); never blocks.
+    /// Called after begin(); never blocks.
     [[nodiscard]] bool done() { return messages_->done(); }
     [[nodiscard]] std::vector<int> awaited() const { return messages_->awaited(); }
 
@@ -77,20 +77,20 @@ private:
     std::optional<MessageAllGather> messages_;
 };
 
-/// A sum of integers, which an operation computes in `wide`.
+/// A sum of integers, computed in `wide`.
 struct WideSum {
     at::Tensor tensor = {};
     at::Tensor wide = {};
     bool is_under_way = false;
 };
 
-/// An all-reduce of one tensor that can be started again and again: start(), then poll() as often
-/// as one likes, then wait(). In place for tensors in memory from allocate_bucket().
+/// A repeatable all-reduce of one tensor: start(), then poll() any number of times, then wait(). In
+/// place for tensors in memory from allocate_bucket().
 class AllReduce {
 public:
     void start() {
         if (!poll()) {
-            wait(); // an exception left it under way, on all ranks or else they learn of it here
+            wait(); // an exception left it in flight, on all ranks or else they learn of it here
         }
         call_ = calls_->begin(call_);
         if (integers_.wide.defined()) {
@@ -111,14 +111,14 @@ public:
         }
     }
 
-    /// Asks for finite(); on all ranks, before start().
+    /// Enables finite(); call it on all ranks, before start().
     void check_finite() {
         if (auto* const bucket = std::get_if<BucketAllReduce>(&operation_)) {
             bucket->check_finite();
         }
     }
-    /// Whether all of the result is finite, where that was cheap to learn: in memory from
-    /// allocate_bucket(), after wait(), if it was asked for. The same on all ranks.
+    /// True if all of the result is finite, where that was cheap to determine: in memory from
+    /// allocate_bucket(), after wait(), if enabled. The same on all ranks.
     [[nodiscard]] std::optional<bool> finite() const {
         const auto* const bucket = std::get_if<BucketAllReduce>(&operation_);
         return bucket != nullptr ? bucket->finite() : std::nullopt;

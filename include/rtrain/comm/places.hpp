@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where the members of a group are: on which nodes, and in which place on each.
+/// Topology of a group: the node and the local rank of each member.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace rtrain::comm {
 
 class Places {
 public:
-    /// `members`: world ranks, `mine` among them. `node_of`: by member; any numbers. Nodes are
-    /// numbered as they first appear.
+    /// `members`: world ranks, including `mine`. `node_of`: node of each member; any numbers. Nodes
+    /// are renumbered in order of first appearance.
     Places(const std::vector<int>& members, const std::vector<int>& node_of, int mine) {
         std::vector<int> numbers;
         for (std::size_t i = 0; i < members.size(); ++i) {
@@ -34,15 +34,15 @@ public:
     }
 
     [[nodiscard]] int nodes() const noexcept { return static_cast<int>(nodes_.size()); }
-    /// The node of a member, by its rank here.
+    /// The node of a member, by its rank in the group.
     [[nodiscard]] int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
     /// This rank's node.
     [[nodiscard]] int node() const noexcept { return static_cast<int>(here_); }
     /// The members on this rank's node.
     [[nodiscard]] const std::vector<int>& here() const { return nodes_[here_]; }
-    /// This rank's index among them.
+    /// This rank's index among here().
     [[nodiscard]] int place() const noexcept { return place_; }
-    /// How many ranks of each node reduce a slice for it: as many as the smallest node has.
+    /// Number of ranks of each node that reduce a slice for it: the size of the smallest node.
     [[nodiscard]] int slices() const {
         const auto smallest = std::min_element(nodes_.begin(), nodes_.end(), fewer);
         return static_cast<int>(smallest->size());
@@ -51,7 +51,7 @@ public:
         const auto largest = std::max_element(nodes_.begin(), nodes_.end(), fewer);
         return static_cast<int>(largest->size());
     }
-    /// The members with this rank's place, one a node; only for places below slices().
+    /// The members with this local rank, one a node; only for local ranks below slices().
     [[nodiscard]] std::vector<int> same_place() const {
         std::vector<int> ranks;
         ranks.reserve(nodes_.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Notices when a rank's process on this node ends, whatever ended it.
+/// Detects the end of a rank's process on this node, whatever caused it.
 #pragma once
 
 #include <rtrain/comm/mpi.hpp>
@@ -14,7 +14,7 @@
 
 namespace rtrain::comm {
 
-/// Holds a process file descriptor (Linux 5.3) of each neighbour. Where the kernel gives none, for
+/// Holds a process file descriptor (Linux 5.3) of each neighbour. If the kernel provides none, for
 /// example across containers, that neighbour's death goes unnoticed here and mpirun ends the job.
 class ProcessWatch {
 public:

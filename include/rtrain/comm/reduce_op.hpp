@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a reduction does with elements. Cost tier 0: std only.
+/// Reduction operators. Cost tier 0: std only.
 #pragma once
 
 namespace rtrain {
 
-/// How a reduction combines elements; `mean` is the sum divided by `size()`.
+/// Reduction operator.
 enum class ReduceOp : unsigned char {
     sum,  ///< of all ranks
     mean, ///< the sum divided by `size()`

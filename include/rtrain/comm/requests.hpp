@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A group of point-to-point messages under way. Why not MPI's own collectives: a rank inside one
-/// can neither notice that another rank has thrown, nor leave. Between these messages it can.
+/// A group of point-to-point messages in flight. A rank inside one of MPI's own collectives can
+/// neither notice that another rank has thrown, nor leave. Between these messages it can.
 #pragma once
 
 #include <rtrain/comm/mpi.hpp>
@@ -18,12 +18,12 @@
 
 namespace rtrain::comm {
 
-/// Messages name their peer and a tag; all ranks agree on both and on the sizes. Receiving starts
-/// only when the size that arrives has been checked: Open MPI 4.1 and 5.0 write past a buffer that
-/// is too small for a large message.
+/// Messages specify their peer and a tag; all ranks agree on both and on the sizes. Receiving
+/// starts only after the size of an arriving message is checked: Open MPI 4.1 and 5.0 write past a
+/// buffer that is too small for a large message.
 class Requests {
 public:
-    /// Peers are numbers in `members`, which gives their ranks in `comm`.
+    /// Peers are indices into `members`, which contains their ranks in `comm`.
     Requests(MPI_Comm comm, const std::vector<int>* members) : comm_(comm), members_(members) {}
     Requests(Requests&& other) noexcept
         : comm_(other.comm_), members_(other.members_),
@@ -37,7 +37,7 @@ public:
         }
     }
 
-    /// Sends a contiguous tensor's bytes, which must stay as they are until done().
+    /// Sends a contiguous tensor's bytes, which must not change until done().
     void send(const at::Tensor& tensor, int to, int tag) {
         each_piece(tensor, [&](const char* data, int count) {
             MPI_Request request = MPI_REQUEST_NULL;
@@ -48,7 +48,7 @@ public:
         });
     }
 
-    /// Receives as many bytes into a contiguous tensor as it has.
+    /// Receives into a contiguous tensor exactly as many bytes as it has.
     void receive(const at::Tensor& tensor, int from, int tag) {
         // NOLINTNEXTLINE(readability-non-const-parameter): MPI writes there
         each_piece(tensor, [&](char* data, int count) {
@@ -60,8 +60,8 @@ public:
         });
     }
 
-    /// Whether all messages have come and gone; never blocks. Throws CommError [RT-X5] when a peer
-    /// sends a message of another size.
+    /// True if all messages are sent and received; never blocks. Throws CommError [RT-X5] if a peer
+    /// sends a message of a different size.
     bool done() {
         bool all_done = true;
         bool earlier_piece_missing = false;
@@ -87,7 +87,7 @@ public:
         return all_done;
     }
 
-    /// Ranks in the communicator without which it is not done().
+    /// Ranks in the communicator that it waits for.
     [[nodiscard]] std::vector<int> awaited() const {
         std::vector<int> peers;
         for (const Message& message : messages_) {
@@ -100,7 +100,7 @@ public:
 
 private:
     struct Message {
-        at::Tensor memory{}; ///< kept for as long as MPI may touch it
+        at::Tensor memory{}; ///< kept alive while MPI may access it
         char* data = nullptr;
         int count = 0;
         int peer = -1; ///< its rank in comm_
@@ -113,13 +113,13 @@ private:
         return (*members_)[static_cast<std::size_t>(member)];
     }
 
-    /// Messages above MPI's count limit travel in pieces, one behind the other.
+    /// Messages above MPI's count limit are sent in consecutive pieces.
     template <class F>
     static void each_piece(const at::Tensor& tensor, F&& transfer) {
         constexpr std::size_t limit = std::size_t{1} << 30;
         auto* data = static_cast<char*>(tensor.data_ptr());
         std::size_t left = tensor.nbytes();
-        do { // a message without bytes still tells that its sender got here
+        do { // an empty message still signals that its sender got here
             const std::size_t count = std::min(left, limit);
             transfer(data, static_cast<int>(count));
             data += count;
@@ -152,7 +152,8 @@ private:
         message.under_way = true;
     }
 
-    /// After an error, messages may be stuck for ever: what MPI could still touch is never freed.
+    /// After an error, messages may be stuck forever: memory that MPI could still access is never
+    /// freed.
     void abandon() noexcept {
         for (Message& message : messages_) {
             int finished = 1;

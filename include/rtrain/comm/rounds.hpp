@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The protocol by which ranks exchange data through shared memory, one round after the other.
+/// The protocol by which ranks exchange data through shared memory, in consecutive rounds.
 ///
-/// In a round each rank writes its slot, publishes it, and reads everybody's slots once all have
-/// published. That is one barrier a round: slots are double, and a rank that writes round k + 2
-/// over round k has seen all ranks publish round k + 1, which they do after reading round k.
+/// In a round each rank writes its slot, publishes it, and reads all slots after all ranks have
+/// published. That is one barrier a round: slots are double-buffered, and a rank that writes round
+/// k + 2 over round k has seen all ranks publish round k + 1, which they do after reading round k.
 #pragma once
 
 #include <rtrain/comm/stages.hpp>

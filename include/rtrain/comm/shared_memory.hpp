@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Memory that the ranks of a node share. It has no name in any file system, so that nothing stays
-/// behind however the ranks end, and the size of /dev/shm (64 MiB in a container) is no limit.
+/// Memory that the ranks of a node share. It has no name in any file system, so nothing remains
+/// however the ranks end. The size of /dev/shm (64 MiB in a container) does not limit it.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -24,12 +24,12 @@
 
 namespace rtrain::comm {
 
-/// A mapping, zeroed when it was created. One process calls create() and hands ticket() to the
-/// others, which call open() before close_file().
+/// A mapping, zeroed when created. One process calls create() and passes ticket() to the others,
+/// which call open() before close_file().
 class SharedMemory {
 public:
-    /// Where other processes of this machine find the memory, and what it is: a process of another
-    /// container may have the same number.
+    /// Location and identity of the memory for other processes of this machine: a process of
+    /// another container may have the same number.
     struct Ticket {
         std::int64_t process = 0;
         std::int64_t file = -1;
@@ -37,10 +37,10 @@ public:
         std::int64_t inode = 0;
     };
 
-    /// Throws CommError [RT-X12] when the kernel does not give so much memory. It is reserved here:
-    /// touching it later cannot fail.
+    /// Throws CommError [RT-X12] if the kernel does not provide this much memory. It is reserved
+    /// here: accessing it later cannot fail.
     [[nodiscard]] static SharedMemory create(std::size_t bytes) {
-        if (bytes > memory_of_machine()) { // the kernel would try, and kill somebody for it
+        if (bytes > memory_of_machine()) { // the kernel would try, and kill some process for it
             errno = ENOMEM;
             fail("sysinfo", bytes);
         }
@@ -51,7 +51,7 @@ public:
         }
         int error = 0;
         {
-            const launch::SignalsBlocked quiet; // a signal, say a profiler's, would end it
+            const launch::SignalsBlocked quiet; // a profiler's signal would interrupt it
             error = ::posix_fallocate(memory.file_, 0, static_cast<off_t>(bytes));
         }
         if (error != 0) {
@@ -62,8 +62,8 @@ public:
         return memory;
     }
 
-    /// Throws CommError [RT-X12] when the memory of that process cannot be reached, for example
-    /// from another container.
+    /// Throws CommError [RT-X12] if the memory of that process cannot be reached, for example from
+    /// another container.
     [[nodiscard]] static SharedMemory open(const Ticket& ticket, std::size_t bytes) {
         SharedMemory memory;
         const auto path = detail::concat("/proc/", ticket.process, "/fd/", ticket.file);
@@ -74,10 +74,11 @@ public:
         if (static_cast<std::int64_t>(found.st_dev) != ticket.device ||
             static_cast<std::int64_t>(found.st_ino) != ticket.inode ||
             static_cast<std::size_t>(found.st_size) != bytes) {
-            fail_because(path + " is something else here than at the rank that has made the "
-                                "memory; ranks of a node have to see each other's processes (in "
-                                "containers: one PID namespace)",
-                         bytes);
+            fail_because(
+                path +
+                    " is a different file here than on the rank that created the memory; ranks of "
+                    "a node have to see each other's processes (in containers: one PID namespace)",
+                bytes);
         }
         memory.file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
         if (memory.file_ < 0) {
@@ -116,7 +117,7 @@ public:
                 .device = static_cast<std::int64_t>(made.st_dev),
                 .inode = static_cast<std::int64_t>(made.st_ino)};
     }
-    /// Once all have opened it; the mapping stays.
+    /// Called after all have opened it; the mapping stays.
     void close_file() {
         if (file_ >= 0) {
             ::close(std::exchange(file_, -1));
@@ -126,9 +127,10 @@ public:
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
     [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
 
-    /// The same memory at another address, where this process cannot write. It ends with munmap().
+    /// Returns the same memory at another address, read-only for this process. Unmap it with
+    /// munmap().
     [[nodiscard]] std::byte* map_read_only() const {
-        void* const again = ::mremap(data_, 0, bytes_, MREMAP_MAYMOVE); // 0: the old one stays
+        void* const again = ::mremap(data_, 0, bytes_, MREMAP_MAYMOVE); // 0: the old mapping stays
         if (again == MAP_FAILED) {
             fail("mremap", bytes_);
         }
@@ -139,7 +141,7 @@ public:
             fail("mprotect", bytes_);
         }
 #ifdef MADV_POPULATE_READ
-        (void)::madvise(again, bytes_, MADV_POPULATE_READ); // as in map(); an old kernel has not
+        (void)::madvise(again, bytes_, MADV_POPULATE_READ); // as in map(); an old kernel lacks it
 #endif
         return static_cast<std::byte*>(again);
     }
@@ -152,7 +154,7 @@ private:
                    : std::numeric_limits<std::size_t>::max();
     }
 
-    /// Page faults cost 1 to 5 us each in a virtual machine: all are taken here, not on the step.
+    /// Page faults cost 1 to 5 us each in a virtual machine: all are taken here, not in the step.
     void map(std::size_t bytes) {
         void* const data =
             ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file_, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A short text that rank 0 tells all ranks, for those who then speak by other means than MPI.
+/// A short text that rank 0 sends to all ranks, which then communicate by other means than MPI.
 #pragma once
 
 #include <rtrain/base/exception_text.hpp>
@@ -20,13 +20,13 @@ namespace rtrain::comm {
 
 struct SharedText {
     int rank = 0; ///< of this process
-    int size = 1; ///< ranks that have it
+    int size = 1; ///< number of ranks that have it
     std::string text{};
 };
 
 namespace internal {
 
-/// Messages of one size below every MPI's eager limit, so that sending waits for nobody.
+/// Messages of one size below every MPI's eager limit, so that sending never waits.
 class TextMessages {
 public:
     static constexpr std::size_t longest = 256;
@@ -40,7 +40,7 @@ public:
         done_ = world.rank() == 0;
     }
 
-    /// A receive that is not begun need not be taken back when another rank fails.
+    /// A receive that is not begun need not be cancelled when another rank fails.
     bool done() {
         int came = 0;
         if (!done_) {
@@ -64,8 +64,8 @@ private:
 
 } // namespace internal
 
-/// Collective over all ranks; behind it, none is in an MPI call. `make` is called on rank 0, with
-/// whether all ranks are on one node; at most 256 bytes. What it throws, the others get as
+/// Collective over all ranks; afterwards, none is in an MPI call. `make` is called on rank 0, with
+/// true if all ranks are on one node; returns at most 256 bytes. If it throws, the others throw
 /// PeerError [RT-X1].
 template <class Make>
 [[nodiscard]] SharedText share_text(Make&& make) {
@@ -93,7 +93,7 @@ template <class Make>
     return shared;
 }
 
-/// For a process that knows of a rank that has died: MPI is then not waited for at exit.
+/// For a process that knows of a rank that has died: it does not wait for MPI at exit.
 inline void leave_without_mpi() noexcept {
     a_rank_has_died = true;
 }

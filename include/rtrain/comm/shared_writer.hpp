@@ -2,10 +2,10 @@
 /// @file
 /// Writes into shared memory that neighbours have read: through the caches, or around them.
 ///
-/// To write a line that another core still holds, this core must take it back first. Measured on
-/// two virtual cores, 1 MiB: 44 us while they are close, but 435 us, 2.4 GB/s, while the hypervisor
-/// has them far apart. Streaming stores take 70 us and 36 us. So both ways are timed, and the
-/// better one is used; how a rank writes is nobody else's business.
+/// To write a cache line that another core still holds, this core must first acquire it. Measured
+/// on two virtual cores, 1 MiB: 44 us while they are close, but 435 us, 2.4 GB/s, while the
+/// hypervisor has them far apart. Streaming stores take 70 us and 36 us. So both ways are timed,
+/// and the faster one is used; ranks choose independently.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@
 
 namespace rtrain::comm {
 
-/// What was written is visible to whoever sees a release store that comes after it.
+/// Writes are visible to any thread that sees a later release store.
 class SharedWriter {
 public:
     /// Copies; `to` is aligned to 16 bytes.
@@ -30,7 +30,7 @@ public:
         }
     }
 
-    /// to[i] = from[i] * factor, which `through_caches()` does in the ordinary way. No overlap.
+    /// to[i] = from[i] * factor; `through_caches()` does it in the ordinary way. No overlap.
     template <class ThroughCaches>
     void scale(float* to, const float* from, float factor, std::int64_t elements,
                ThroughCaches&& through_caches) {
@@ -41,9 +41,9 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
 
-    /// A moving average that a change of state turns within a few writes.
+    /// A moving average that adapts to a change within a few writes.
     struct Speed {
-        double ns_per_byte = 0; ///< unknown counts as best, so that each way is tried
+        double ns_per_byte = 0; ///< unknown counts as fastest, so that each way is tried
         void add(double sample) {
             ns_per_byte = ns_per_byte == 0 ? sample : 0.5 * (ns_per_byte + sample);
         }
@@ -57,7 +57,7 @@ private:
             return;
         }
         const bool other_way = ++writes_ % 32 == 0;
-        // Readers find in their caches, or near, what went through them: that is worth something.
+        // Data written through the caches is faster to read, which this factor accounts for.
         constexpr double readers_gain = 2;
         const bool better = through_.ns_per_byte <= readers_gain * around_.ns_per_byte;
         const bool cached = better != other_way;

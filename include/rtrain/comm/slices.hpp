@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How a tensor's elements are divided among ranks that each reduce, or contribute, one slice.
+/// Division of a tensor's elements among ranks that each reduce, or contribute, one slice.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Slots of ranks on the CPU, two a rank: each rank writes a block for every rank into its slot,
-/// and adds up its own block from all slots. Within a node slots are memory that its ranks share;
-/// what a node has added up, nodes exchange as messages, rounded to a type of two bytes if that is
-/// wanted. Nothing is ever held whole but what lies in the slots.
+/// and sums its own block over all slots. Within a node slots are memory that its ranks share.
+/// Nodes exchange their sums as messages, optionally rounded to a 2-byte type. Only the slots ever
+/// hold a whole.
 #pragma once
 
 #include <rtrain/comm/call.hpp>
@@ -31,8 +31,8 @@
 
 namespace rtrain::comm {
 
-/// Ranks as they share slots: those of this node, and those of this place on all nodes. Without
-/// shared memory each rank is a node of its own.
+/// The ranks that share slots: those of this node, and those with this local rank on all nodes.
+/// Without shared memory each rank is a separate node.
 struct SlotRanks {
     Group* node = nullptr;   ///< null: this rank is alone on its node
     Group* across = nullptr; ///< null: there is one node, or this rank owns no block
@@ -52,9 +52,9 @@ struct SlotRanks {
 
 class SlotScatter final : public Slots {
 public:
-    /// `slot_bytes`: a multiple of 64. `sent_as`: what nodes send their sums of float32 and float64
-    /// in, which are then added up in float32 and rounded once more. *Collective*; what it is given
-    /// outlives it. Throws CommError [RT-X12].
+    /// `slot_bytes`: a multiple of 64. `sent_as`: the type in which nodes send sums of float32 and
+    /// float64, which are then added in float32 and rounded once more. *Collective*; its arguments
+    /// outlive it. Throws CommError [RT-X12].
     SlotScatter(const SlotRanks& ranks, Group& all, Calls& calls, std::size_t slot_bytes,
                 std::optional<at::ScalarType> sent_as)
         : ranks_(ranks), all_(all), calls_(calls), named_(calls.with_handle({})), sent_as_(sent_as),
@@ -114,18 +114,18 @@ private:
 
     struct Round {
         Call call;
-        bool is_open = false; ///< published, and not added up
+        bool is_open = false; ///< published, but not summed yet
         std::int64_t block = 0;
         at::Tensor to;
         std::function<void()> then;
-        /// Among nodes, out of this rank's slot, or out of `rounded`.
+        /// Exchange between nodes, from this rank's slot or from `rounded`.
         std::optional<MessageReduceScatter> exchange;
         at::Tensor rounded;
     };
 
     [[nodiscard]] Round& current() { return under_way_[round_ % 2]; }
 
-    /// In the slot of the round to come: what this rank's place adds up, for all nodes.
+    /// In the slot of the next round: the blocks that this local rank sums, for all nodes.
     [[nodiscard]] std::byte* own_blocks(const Round& round) const {
         return rounds_.next_slot() + begin_of_own(round);
     }
@@ -154,7 +154,7 @@ private:
         return at::from_blob(memory, {round.block * ranks_.owners.nodes}, round.to.options());
     }
 
-    /// Before the next round, this one's slots are read: see rounds.hpp.
+    /// Before the next round, this one's slots must have been read: see rounds.hpp.
     void settle() {
         if (Round& round = current(); round.is_open) {
             if (!rounds_.stages().done()) {
@@ -193,8 +193,8 @@ private:
         for (int rank = 0; rank < rounds_.size(); ++rank) {
             sources_.push_back(rounds_.published_slot(rank) + begin_of_own(round));
         }
-        // Nobody else reads this place's blocks of this rank's slot, so that nodes may exchange
-        // their sum from there.
+        // No other rank reads this local rank's blocks of this rank's slot, so that nodes may
+        // exchange their sum from there.
         std::byte* const target =
             round.exchange
                 ? const_cast<std::byte*>(sources_[static_cast<std::size_t>(rounds_.rank())])

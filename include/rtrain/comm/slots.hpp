@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A reduce-scatter that goes on round after round, in memory that stays: what a sharded model's
-/// gradients need of it, however ranks reach each other.
+/// A reduce-scatter that runs in rounds, in fixed memory: the interface for a sharded model's
+/// gradients, independent of how ranks communicate.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,11 +13,11 @@
 
 namespace rtrain::comm {
 
-/// Which block of a slot is whose. Blocks are numbered by place on the node, then by node, so that
-/// those that a place adds up for all nodes lie side by side. A place that not all nodes have owns
+/// Owners of the blocks of a slot. Blocks are numbered by local rank, then by node, so that those
+/// that a local rank sums for all nodes are adjacent. A local rank that not all nodes have owns
 /// none.
 struct BlockOwners {
-    int places = 1; ///< of each node that own blocks
+    int places = 1; ///< local ranks of each node that own blocks
     int nodes = 1;
     int place = 0; ///< this rank's
     int node = 0;  ///< this rank's
@@ -28,12 +28,12 @@ struct BlockOwners {
     [[nodiscard]] int mine() const noexcept { return place * nodes + node; }
 };
 
-/// Whether sums of a type are rounded to `sent_as`, if that is given, to be sent.
+/// True if sums of a type are rounded to `sent_as`, if given, before they are sent.
 [[nodiscard]] inline bool is_rounded(at::ScalarType type, std::optional<at::ScalarType> sent_as) {
     return sent_as && (type == at::kFloat || type == at::kDouble);
 }
 
-/// Two of each rank, in turns.
+/// Two slots of each rank, used alternately.
 class Slots {
 public:
     Slots() = default;
@@ -41,17 +41,18 @@ public:
     Slots& operator=(const Slots&) = delete;
     virtual ~Slots() = default;
 
-    /// This rank's slot of the round to come, on the device that it computes on. Waits until nobody
-    /// needs what is in it.
+    /// This rank's slot of the next round, on its device. Blocks until its contents are no longer
+    /// needed.
     [[nodiscard]] virtual std::byte* slot() = 0;
     /// Begins a round: the slot holds a block of `block` elements for each owner. The sum of this
-    /// rank's goes `to` one dimension of as many, which must not be touched until `then` is called,
-    /// in poll(), slot() or wait(), unless this rank owns no block, or one without elements.
+    /// rank's block is written to `to`, of one dimension and as many elements. `to` must not be
+    /// accessed until `then` is called, in poll(), slot() or wait(), unless this rank owns no
+    /// block, or an empty one.
     virtual void publish(at::ScalarType type, std::int64_t block, const at::Tensor& to,
                          std::function<void()> then) = 0;
-    /// Goes on as far as the others have got.
+    /// Advances as far as the other ranks allow.
     virtual void poll() = 0;
-    /// Returns when all sums are there.
+    /// Blocks until all sums are complete.
     virtual void wait() = 0;
 };
 

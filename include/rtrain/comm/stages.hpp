@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How far each rank has got, in memory that all see: what every exchange through shared memory
-/// waits on. Needs neither MPI nor tensors, so that ThreadSanitizer can watch it, with threads for
-/// ranks (tests/unit/shared_memory_test.cpp).
+/// Progress of each rank, in shared memory: every exchange through shared memory waits on it.
+/// Independent of MPI and tensors, so that ThreadSanitizer can check it, with threads as ranks
+/// (tests/unit/shared_memory_test.cpp).
 #pragma once
 
 #include <atomic>
@@ -14,12 +14,12 @@
 
 namespace rtrain::comm {
 
-/// Ranks go from stage to stage and tell each other what they think they are doing: a `Call`, a
-/// small trivial type that can be compared. What a rank wrote before it published a stage can be
-/// read by all who have seen it there.
+/// Ranks advance from stage to stage and publish the call that they are making: a `Call`, a small
+/// trivial type that can be compared. Data that a rank wrote before it published a stage can be
+/// read by all that have seen it there.
 ///
-/// Nobody may publish stage k + 1 before it has seen all ranks at k: a rank's call stays as it is
-/// until all others have published the stage behind it.
+/// A rank may not publish stage k + 1 before it has seen all ranks at k: a rank's call is unchanged
+/// until all others have published the next stage.
 template <class Call>
 class Stages {
 public:
@@ -35,11 +35,11 @@ public:
 
     [[nodiscard]] int rank() const noexcept { return rank_; }
     [[nodiscard]] int size() const noexcept { return size_; }
-    /// Before its first stage, in memory that the same ranks have used. All must have got here
-    /// before one goes on.
+    /// Called before the first stage, in memory reused by the same ranks. All must have called it
+    /// before one continues.
     void begin_anew() noexcept { lines_[rank_].stage.store(0, std::memory_order_release); }
 
-    /// The stage that this rank has published last; 0 before the first.
+    /// The last stage that this rank has published; 0 before the first.
     [[nodiscard]] std::uint64_t stage() const noexcept { return stage_; }
 
     void publish(const Call& call) {
@@ -50,7 +50,7 @@ public:
         line.stage.store(stage_, std::memory_order_release);
     }
 
-    /// Whether all ranks have published this stage; never blocks.
+    /// True if all ranks have published this stage; never blocks.
     [[nodiscard]] bool done() {
         while (seen_ < size_ && lines_[seen_].stage.load(std::memory_order_acquire) >= stage_) {
             ++seen_;
@@ -58,7 +58,7 @@ public:
         return seen_ == size_;
     }
 
-    /// Those that have not.
+    /// Ranks that have not published it.
     [[nodiscard]] std::vector<int> absent() const {
         std::vector<int> ranks;
         for (int rank = 0; rank < size_; ++rank) {
@@ -69,7 +69,7 @@ public:
         return ranks;
     }
 
-    /// A rank whose call is not this rank's; once done().
+    /// Returns a rank whose call differs from this rank's; once done().
     [[nodiscard]] std::optional<int> disagreeing() const {
         for (int rank = 0; rank < size_; ++rank) {
             if (!(call_of(rank) == call_of(rank_))) {
@@ -81,7 +81,7 @@ public:
     [[nodiscard]] const Call& call_of(int rank) const { return lines_[rank].calls[stage_ % 2]; }
 
 private:
-    /// On a cache line of its own: written by one rank, read by the others.
+    /// On a separate cache line: written by one rank, read by the others.
     struct alignas(64) Line {
         std::atomic<std::uint64_t> stage;
         Call calls[2];

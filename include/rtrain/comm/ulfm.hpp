@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// User-level failure mitigation (ULFM): an MPI that survives the death of a process, and lets the
-/// others go on without it. Open MPI 5 has it, for jobs that `mpirun --with-ft ulfm` has started.
-/// Any other MPI has one world for ever, and nothing here costs anything.
+/// others continue without it. Open MPI 5 has it, for jobs that `mpirun --with-ft ulfm` has
+/// started. Any other MPI has one permanent world, and nothing here costs anything.
 #pragma once
 
 #include <rtrain/comm/mpi.hpp>
@@ -17,14 +17,14 @@
 
 namespace rtrain::comm {
 
-/// The processes of this job that live: MPI_COMM_WORLD, until the dead are cut out of it.
+/// The living processes of this job: MPI_COMM_WORLD, until the dead are excluded from it.
 class LivingRanks {
 public:
-    /// Deaths are noticed here before MPI notices them, or not: it misses a process that called
+    /// Deaths are noticed here before MPI notices them, if it does: it misses a process that called
     /// _exit().
     static constexpr std::chrono::seconds notice_limit{3};
 
-    /// Those of this process.
+    /// Returns the instance of this process.
     [[nodiscard]] static LivingRanks& current() {
         static LivingRanks ranks;
         return ranks;
@@ -34,10 +34,10 @@ public:
 
     [[nodiscard]] MPI_Comm comm() const noexcept { return comm_; }
 
-    /// Whether this job survives the death of a rank.
+    /// True if this job survives the death of a rank.
     [[nodiscard]] bool survive_deaths() const noexcept { return survive_deaths_; }
 
-    /// Ranks in `comm` that MPI knows to be dead; from now on it does not mention them.
+    /// Returns the ranks in `comm` that MPI newly knows to be dead; it does not report them again.
     [[nodiscard]] std::vector<int> take_dead([[maybe_unused]] MPI_Comm comm) const {
         std::vector<int> dead;
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
@@ -54,9 +54,9 @@ public:
         return dead;
     }
 
-    /// Makes comm() smaller by the ranks that have died; collective among the others. `dead`: those
-    /// that this rank knows of. Returns the ranks in MPI_COMM_WORLD of all that were cut out now.
-    /// Throws CommError [RT-X14] when MPI has not noticed a death within `notice_limit`.
+    /// Excludes the ranks that have died from comm(); collective among the others. `dead`: those
+    /// that this rank knows of. Returns the ranks in MPI_COMM_WORLD of all that were excluded now.
+    /// Throws CommError [RT-X14] if MPI has not noticed a death within `notice_limit`.
     std::vector<int> cut_out([[maybe_unused]] const std::vector<int>& dead) {
         std::vector<int> lost;
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
@@ -75,7 +75,7 @@ public:
         for (MPI_Group* group : {&before, &now, &gone}) {
             MPI_Group_free(group);
         }
-        comm_ = smaller; // the one before is not freed: its messages may be stuck
+        comm_ = smaller; // the previous one is not freed: its messages may be stuck
 #endif
         return lost;
     }
@@ -110,13 +110,13 @@ private:
         return ranks;
     }
 
-    /// Cutting out a rank that MPI takes for alive would wait for it for ever.
+    /// Excluding a rank that MPI considers alive would wait for it forever.
     void wait_for_notice(const std::vector<int>& dead) const {
         using Clock = std::chrono::steady_clock;
         const auto deadline = Clock::now() + notice_limit;
         const auto is_noticed = [known = std::vector<int>(), this](int rank) mutable {
             if (std::find(known.begin(), known.end(), rank) == known.end()) {
-                int pending = 0; // lets MPI look around
+                int pending = 0; // lets MPI make progress
                 MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_, &pending, MPI_STATUS_IGNORE);
                 MPI_Group group = MPI_GROUP_NULL;
                 check_mpi(MPIX_Comm_get_failed(comm_, &group), "MPIX_Comm_get_failed");
@@ -140,8 +140,8 @@ private:
     bool survive_deaths_ = mpi_survives_deaths();
 };
 
-/// While it lives, an exception makes blocking calls in `comm` fail on all ranks. Else those that
-/// wait for this one would wait for ever.
+/// While it lives, an exception makes blocking calls in `comm` fail on all ranks. Otherwise ranks
+/// that wait for this one would wait forever.
 class RevokedOnError {
 public:
     explicit RevokedOnError(MPI_Comm comm) : comm_(comm) {}

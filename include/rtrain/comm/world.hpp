@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What all communicators of a process share: two MPI communicators over the same ranks, one for
-/// data and one for notices, who is on which node, and how long a wait may last.
+/// State that all communicators of a process share: two MPI communicators over the same ranks, one
+/// for data and one for outcomes, the node of each rank, and the longest wait.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -28,7 +28,7 @@
 
 namespace rtrain::comm {
 
-/// Called once in a while in each wait; what it throws ends the wait.
+/// Called at intervals in each wait; an exception from it ends the wait.
 class Lookout {
 public:
     virtual void look_around() = 0;
@@ -40,13 +40,13 @@ protected:
 class World {
 public:
     struct Options {
-        /// Longest wait in one collective, then CommError [RT-X2].
+        /// Longest wait in one collective; then throws CommError [RT-X2].
         std::chrono::seconds timeout{1800};
-        /// Compare the calls of all ranks before each collective, also where that costs messages.
+        /// Compares the calls of all ranks before each collective, even if that costs messages.
         bool check_calls = false;
     };
 
-    /// Joins all ranks that live; collective.
+    /// Joins all living ranks; collective.
     explicit World(const Options& options)
         : options_(options), messages_(LivingRanks::current().comm()),
           notices_(LivingRanks::current().comm()),
@@ -55,8 +55,9 @@ public:
         find_nodes();
     }
 
-    /// The same ranks go on in the communicators that `before` has kept, without a word to each
-    /// other. Groups have other numbers than all before, so that no message of theirs comes here.
+    /// Reuses the communicators that `before` has kept, for the same ranks, without communication.
+    /// Groups have different numbers than all earlier ones, so that none of their messages arrive
+    /// here.
     explicit World(World&& before)
         : options_(before.options_), messages_(std::move(before.messages_)),
           notices_(std::move(before.notices_)), round_(before.round_ + 1),
@@ -69,7 +70,7 @@ public:
     [[nodiscard]] const std::vector<int>& everyone() const noexcept { return everyone_; }
     /// The node that a rank is on, numbered in the order of their lowest ranks.
     [[nodiscard]] int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
-    /// Of several ranks.
+    /// Nodes of several ranks.
     [[nodiscard]] std::vector<int> nodes_of(const std::vector<int>& ranks) const {
         std::vector<int> nodes;
         for (const int rank : ranks) {
@@ -79,16 +80,16 @@ public:
     }
     [[nodiscard]] const Options& options() const noexcept { return options_; }
     [[nodiscard]] MPI_Comm messages() const noexcept { return messages_.get(); }
-    /// Ranks that were found dead.
+    /// Ranks found dead.
     [[nodiscard]] const std::vector<int>& died() const noexcept { return board_.died(); }
 
     void add(Lookout& lookout) { lookouts_.push_back(&lookout); }
     void remove(Lookout& lookout) { std::erase(lookouts_, &lookout); }
 
     /// Waits for `progress.done()`; `what` names the wait in errors, or `details(numbered)` does,
-    /// if it gives a text. `members` are the ranks that it waits for, unless `progress.awaited()`
-    /// says it more exactly. Throws PeerError when any rank has failed (RT-X1) or died (RT-X9) or
-    /// one of them has left (RT-X4), what a Lookout throws, and CommError after the timeout
+    /// if it returns a text. `members` are the ranks that it waits for, unless `progress.awaited()`
+    /// is more exact. Throws PeerError if any rank has failed (RT-X1) or died (RT-X9) or one of
+    /// them has left (RT-X4). Throws a Lookout's exceptions, and CommError after the timeout
     /// (RT-X2).
     template <class Progress, class Details>
     void wait(Progress& progress, const char* what, const std::vector<int>& members,
@@ -123,10 +124,9 @@ public:
         }
     }
 
-    /// Throws PeerError when any rank has failed or died, because that ends the run, or when one of
-    /// `members` has left in the middle of a call, or one of `awaited` has returned, for whom this
-    /// rank waits in `what`; never blocks. For those who wait for something else than messages,
-    /// too.
+    /// Throws PeerError if any rank has failed or died, because that ends the run. Also if one of
+    /// `members` has left in the middle of a call, or one of `awaited`, which this rank waits for
+    /// in `what`, has returned. Never blocks. Also for waits on something other than messages.
     void check_peers(const char* what, const std::vector<int>& members,
                      const std::vector<int>& awaited) {
         using detail::concat;
@@ -134,11 +134,11 @@ public:
         notice_deaths();
         const int mine = rank();
         if (const auto peer = board_.first_died()) {
-            throw_for_good(
-                PeerError("RT-X9", concat("rank ", *peer, " died while rank ", mine,
-                                          " waited for it in ", what,
-                                          "; its process is gone without a word: look for a "
-                                          "signal, or for the kernel's out-of-memory killer")));
+            throw_for_good(PeerError(
+                "RT-X9",
+                concat("rank ", *peer, " died while rank ", mine, " waited for it in ", what,
+                       "; its process exited without reporting an error: check for a signal, or "
+                       "for the kernel's out-of-memory killer")));
         }
         auto failed = board_.first(Failure::Kind::threw, everyone_);
         const auto interrupted = board_.first(Failure::Kind::interrupted, members);
@@ -150,10 +150,11 @@ public:
         }
         const auto since =
             peer_left_ ? Backoff::Clock::now() - *peer_left_ : Backoff::Clock::duration{};
-        // What a rank sent before it left may still be on its way, perhaps through other ranks.
+        // A message that a rank sent before it left may still be in flight, perhaps through other
+        // ranks.
         constexpr std::chrono::milliseconds on_its_way{500};
-        // A rank that has returned may only be early, and news of what another one names as its
-        // cause late.
+        // A rank that has returned may only be early, and the failure that another one names as its
+        // cause may be reported late.
         constexpr std::chrono::seconds grace{2};
         if (interrupted && since > grace) {
             failed = failed ? failed : interrupted;
@@ -183,28 +184,29 @@ public:
         return known != 0 ? *tag : guaranteed;
     }
 
-    /// Numbers that tell groups apart: a new one is larger than all that its members have used.
+    /// Numbers that distinguish groups: a new one is larger than all that its members have used.
     [[nodiscard]] int last_group() const noexcept { return last_group_; }
     void set_last_group(int group) noexcept { last_group_ = group; }
 
-    /// A call has failed. Even if the user forgives that, nobody knows what is still under way.
+    /// A call has failed. Even if the user handles that, operations may still be in flight.
     void set_disturbed() noexcept { disturbed_ = true; }
-    /// Whether another World can go on in the communicators of this one; the same on all ranks.
+    /// True if another World can reuse the communicators of this one; the same on all ranks.
     [[nodiscard]] bool is_kept() const noexcept { return kept_.has_value(); }
-    /// Groups with so many tags each that it can have.
+    /// Number of groups with so many tags each that can still be created.
     [[nodiscard]] int groups_left(int tags) const {
         return largest_tag() / tags - kept_.value_or(last_group_);
     }
-    /// No other World goes on. Collective.
+    /// Frees the communicators: no other World reuses them. Collective.
     void free() {
         messages_.free();
         notices_.free();
         kept_.reset();
     }
 
-    /// Tells the others how this rank ended and waits for their outcomes, indexed by rank. A rank
-    /// that does not react within `patience` after a failure ends the whole job (MPI_Abort). With
-    /// `keep`, the communicators are kept if all ranks want that and no call of any has failed.
+    /// Sends the others how this rank ended and waits for their outcomes, indexed by rank. If a
+    /// rank does not react within `patience` after a failure, the whole job is ended (MPI_Abort).
+    /// With `keep`, the communicators are kept if all ranks request that and no call of any has
+    /// failed.
     [[nodiscard]] std::vector<Outcome> finish(const Outcome& mine, std::chrono::seconds patience,
                                               bool keep) {
         const bool can_be_kept = keep && !mine && !disturbed_;
@@ -231,7 +233,7 @@ public:
     }
 
 private:
-    /// Notices exceptions that leave a call.
+    /// Records exceptions that leave a call.
     class Disturbed {
     public:
         explicit Disturbed(World& world) : world_(world) {}
@@ -293,7 +295,7 @@ private:
         crowded_ = static_cast<int>(neighbours.size()) > CPU_COUNT(&cores);
     }
 
-    /// A process that is gone and has not said how it ended has died.
+    /// A process that has exited without announcing its outcome has died.
     void notice_deaths() {
         if (RankStatus::current().condemned.load(std::memory_order_relaxed)) {
             return;
@@ -302,7 +304,7 @@ private:
             board_.look();
             board_.set_died(rank);
         }
-        for (const int rank : LivingRanks::current().take_dead(notices_.get())) { // any node's
+        for (const int rank : LivingRanks::current().take_dead(notices_.get())) { // of any node
             board_.look();
             board_.set_died(rank);
         }
@@ -331,7 +333,7 @@ private:
     Options options_;
     OwnedComm messages_;
     OwnedComm notices_;
-    int round_ = 0; ///< of those that have used these communicators
+    int round_ = 0; ///< index among those that have used these communicators
     OutcomeBoard board_;
     ProcessWatch processes_;
     std::vector<int> everyone_; ///< all ranks
@@ -340,8 +342,8 @@ private:
     bool crowded_ = false;
     int last_group_ = -1;
     bool disturbed_ = false;
-    std::optional<int> kept_; ///< the last group of any rank, when it ended
-    std::optional<Backoff::Clock::time_point> peer_left_; ///< when the first was noticed
+    std::optional<int> kept_; ///< the last group of any rank, at the end
+    std::optional<Backoff::Clock::time_point> peer_left_; ///< when the first departure was noticed
 };
 
 } // namespace rtrain::comm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether ranks save the same state: what one of them writes, all of them load.
+/// Verifies that all ranks save the same state: all ranks load what one of them writes.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
@@ -25,7 +25,7 @@ namespace alike {
 
 using Sums = std::map<std::string, std::uint32_t>;
 
-/// Of a large tensor, about 256 elements at equal distances when a sample will do.
+/// Checksum of a tensor; `sample`: of about 256 equally spaced elements if it is large.
 [[nodiscard]] inline std::uint32_t sum_of(const at::Tensor& tensor, bool sample) {
     constexpr std::int64_t elements = 256;
     at::Tensor values = tensor.detach();
@@ -50,7 +50,7 @@ using Sums = std::map<std::string, std::uint32_t>;
     return sums;
 }
 
-/// For messages: a short value itself, or what kind of tensor it is.
+/// Text for messages: a short value itself, or the type and shape of a tensor.
 [[nodiscard]] inline std::string text_of(const Snapshot& state, const std::string& name) {
     constexpr std::size_t most = 80;
     const auto found = state.tensors.find(name);
@@ -72,15 +72,15 @@ using Sums = std::map<std::string, std::uint32_t>;
     throw CheckpointError(
         "RT-K29",
         detail::concat("\"", name, "\" of the state is ", is(first), " on rank 0, but ", is(other),
-                       first == other ? " with other values" : "", " on rank ", rank,
-                       "; all ranks would load the same: add what is each rank's own with "
-                       "State::add_per_rank(), or make it equal before the report"));
+                       first == other ? " with different values" : "", " on rank ", rank,
+                       "; all ranks would load the same values: add per-rank values with "
+                       "State::add_per_rank(), or make them equal before the report"));
 }
 
 } // namespace alike
 
-/// Throws CheckpointError [RT-K29] on all ranks when what Snapshot::alike names is not the same on
-/// all of them. *Collective.*
+/// Throws CheckpointError [RT-K29] on all ranks if an entry named in Snapshot::alike differs
+/// between ranks. *Collective.*
 inline void require_equal_state(const Snapshot& state, HookRanks& ranks) {
     if (ranks.size() == 1) {
         return;

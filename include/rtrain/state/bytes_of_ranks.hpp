@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bytes that each rank saves of its own, brought together before anything is written.
+/// Gathers the bytes that each rank saves, before anything is written.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
@@ -13,8 +13,8 @@
 
 namespace rtrain::checkpoint {
 
-/// What StateWriter::bytes_of_rank() has saved on each rank. *Collective.* Throws CheckpointError
-/// [RT-K5] when ranks have saved under other names.
+/// Gathers the bytes that StateWriter::bytes_of_rank() has saved on each rank. *Collective.* Throws
+/// CheckpointError [RT-K5] if ranks have saved under different names.
 inline void add_bytes_of_ranks(Snapshot& snapshot, HookRanks& ranks) {
     if (snapshot.of_rank.empty() || ranks.size() == 1) {
         return;

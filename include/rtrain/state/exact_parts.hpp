@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Parameters that a model keeps in fewer bits than they are trained in, or of which a rank has
-/// its part only: this rank's elements of them, exactly. What saves and loads a parameter asks
-/// here, wherever it is called from.
+/// Exact elements of parameters that a model stores in fewer bits than it trains them in, or of
+/// which a rank has only a part. Code that saves or loads a parameter finds its elements here.
 #pragma once
 
 #include <rtrain/state/optimizer_parts.hpp>
@@ -20,12 +19,12 @@ namespace rtrain::checkpoint {
 
 struct ExactPart {
     PartOf of;
-    at::Tensor elements; ///< of one dimension, as they lie in memory
-    /// Where the parameter itself cannot be written: called behind what writes the elements.
+    at::Tensor elements; ///< 1-D, in memory order
+    /// Set if the parameter itself cannot be written: called after the elements are written.
     std::function<void()> loaded;
 };
 
-/// Some of them, known while it lives.
+/// A set of exact parts that find() returns while this object lives.
 class ExactParts {
 public:
     ExactParts() = default;
@@ -43,7 +42,7 @@ public:
         known()[parameter.unsafeGetTensorImpl()] = std::move(part);
         mine_.push_back(parameter);
     }
-    /// None for a parameter that is all there is.
+    /// Empty for a parameter without a separate exact copy.
     [[nodiscard]] static std::optional<ExactPart> find(const at::Tensor& parameter) {
         const std::lock_guard lock(mutex());
         const auto found = known().find(parameter.unsafeGetTensorImpl());
@@ -60,7 +59,7 @@ private:
         return parts;
     }
 
-    std::vector<at::Tensor> mine_; ///< kept, so that no other gets its address
+    std::vector<at::Tensor> mine_; ///< alive, so that no other tensor reuses an address
 };
 
 } // namespace rtrain::checkpoint

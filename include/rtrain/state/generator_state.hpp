@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Random number generators of which a checkpoint has every rank's.
+/// Random number generators, saved for every rank.
 #pragma once
 
 #include <rtrain/data/permutation.hpp>
@@ -14,9 +14,9 @@
 
 namespace rtrain::checkpoint {
 
-/// Gives `generator` what rank `rank` has saved as `name`/<rank>. For a rank that did not exist
-/// then: what the others draw if all of them drew the same, else a series of its own, made from
-/// rank 0's and its number. Leaves it alone where the checkpoint has none.
+/// Loads into `generator` the state that rank `rank` saved as `name`/<rank>. A rank that did not
+/// exist then gets the state of the others if all are equal. Otherwise its state is derived from
+/// rank 0's and the rank number. Does nothing if the checkpoint has none.
 inline void load_generator(at::Generator generator, const StateReader& in, const std::string& name,
                            int rank) {
     const auto of = [&](int other) { return name + "/" + std::to_string(other); };

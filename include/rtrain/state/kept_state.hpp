@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What an optimizer keeps for a parameter, for those who move it elsewhere.
+/// The state that an optimizer keeps for a parameter, for code that moves it elsewhere.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -14,18 +14,18 @@
 
 namespace rtrain::checkpoint {
 
-/// Calls `visit` with the name and the tensor of all that is kept for a parameter. Throws
-/// CheckpointError [RT-K7] for an optimizer that is none of torch::optim's.
+/// Calls `visit` with the name and tensor of each state entry of a parameter. Throws
+/// CheckpointError [RT-K7] for an optimizer that is not in torch::optim.
 void visit_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
                            const std::function<void(const char*, at::Tensor&)>& visit);
 
-/// The class of an optimizer; of a prepared one, the class that was prepared.
+/// Returns the class of an optimizer; for a prepared one, the class that was prepared.
 [[nodiscard]] inline const std::type_info& class_of(const torch::optim::Optimizer& optimizer) {
     const auto* const prepared = dynamic_cast<const HoldsParts*>(&optimizer);
     return prepared != nullptr ? prepared->prepared_class() : typeid(optimizer);
 }
 
-/// An optimizer that is told when what it keeps for a parameter has been loaded.
+/// An optimizer that is notified after the state of a parameter has been loaded.
 class HearsOfLoads {
 public:
     virtual void loaded(const at::Tensor& parameter) = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Saving and loading modules: parameters and buffers by their names, and which parameters train.
+/// Saving and loading modules: parameters and buffers by name, and which parameters train.
 #pragma once
 
 #include <rtrain/backend/writable.hpp>
@@ -24,12 +24,12 @@
 
 namespace rtrain::checkpoint {
 
-/// Name of the value that lists them.
+/// Name of the value that lists the frozen parameters.
 inline constexpr const char* frozen_parameters = "frozen";
 
 namespace modules {
 
-/// A private member, reached by explicit instantiation: see scheduler_state.hpp.
+/// A private member, accessed through explicit instantiation; see scheduler_state.hpp.
 template <auto Member>
 struct RevealArchive {
     friend torch::jit::Module& reveal(torch::serialize::OutputArchive& archive) {
@@ -39,7 +39,7 @@ struct RevealArchive {
 torch::jit::Module& reveal(torch::serialize::OutputArchive& archive);
 template struct RevealArchive<&torch::serialize::OutputArchive::module_>;
 
-/// Throws for what `saved`, which torch has made of `module`, has besides parameters and buffers.
+/// Throws if `saved`, the archive of `module`, has entries other than parameters and buffers.
 inline void require_plain(const torch::nn::Module& module, const torch::jit::Module& saved) {
     const auto parameters = module.named_parameters(/*recurse=*/false);
     const auto buffers = module.named_buffers(/*recurse=*/false);
@@ -52,18 +52,18 @@ inline void require_plain(const torch::nn::Module& module, const torch::jit::Mod
             throw unknown_class(typeid(module),
                                 detail::concat("a module that rtrain can save: it overrides "
                                                "torch's save(), which writes \"",
-                                               name, "\" besides parameters and buffers"));
+                                               name, "\" in addition to parameters and buffers"));
         }
     }
 }
 
 } // namespace modules
 
-/// What a module keeps besides parameters and buffers shows only where it overrides torch's save().
+/// State other than parameters and buffers is visible only if the module overrides torch's save().
 RTRAIN_DOOR void require_plain_module(const torch::nn::Module& module) {
     torch::serialize::OutputArchive archive;
     try {
-        module.save(archive); // refers to tensors
+        module.save(archive); // does not copy tensors
     } catch (const c10::Error&) {
         return; // torch cannot save it, which says nothing about its state
     }
@@ -96,8 +96,8 @@ RTRAIN_DOOR void save_module(const torch::nn::Module& module, StateWriter& out) 
     }
 }
 
-/// Parameters train as when the checkpoint was made. In a run that begins with another run's
-/// checkpoint they stay as the program has set them.
+/// Restores which parameters train, as in the checkpoint. In a run that begins with another run's
+/// checkpoint, the program's settings stay.
 RTRAIN_DOOR void load_frozen(torch::nn::Module& module, const StateReader& in) {
     if (!in.has_value(frozen_parameters)) { // an older checkpoint
         return;
@@ -112,10 +112,9 @@ RTRAIN_DOOR void load_frozen(torch::nn::Module& module, const StateReader& in) {
             continue;
         }
         if (!in.snapshot().same_run) {
-            console::warn(
-                "\"%s%s\" %s in the checkpoint of the other run, but not in this program, "
-                "which decides on it and on others like it",
-                in.prefix().c_str(), item.key().c_str(), trains ? "trains" : "is frozen");
+            console::warn("\"%s%s\" %s in the checkpoint of the other run, but not in this "
+                          "program; the program's setting is used, also for other such parameters",
+                          in.prefix().c_str(), item.key().c_str(), trains ? "trains" : "is frozen");
             return;
         }
         item.value().set_requires_grad(trains);
@@ -123,7 +122,7 @@ RTRAIN_DOOR void load_frozen(torch::nn::Module& module, const StateReader& in) {
 }
 
 /// Copies into the module's own tensors. Throws CheckpointError [RT-K3] naming the first tensor
-/// that is missing, has another shape, or is not the module's; then nothing is changed.
+/// that is missing, has a different shape, or is not in the module; then nothing is changed.
 RTRAIN_DOOR void load_module(torch::nn::Module& module, const StateReader& in) {
     const torch::NoGradGuard no_grad;
     auto targets = module.named_parameters();

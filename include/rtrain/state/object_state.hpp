@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How torch's own objects are saved and loaded: modules, optimizers, schedulers.
+/// Saving and loading torch's own objects: modules, optimizers, schedulers.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -17,33 +17,33 @@
 
 namespace rtrain::checkpoint {
 
-/// The part of a module's that its class saves itself; begins as no parameter's name does.
+/// Name of the part that a module's class saves itself; no parameter name begins like this.
 inline constexpr const char* own_state = ".own";
 
-/// Throws CheckpointError [RT-K7] for a module that overrides torch's save() and writes more than
-/// parameters and buffers, also for one inside of it.
+/// Throws CheckpointError [RT-K7] if a module, or one inside it, overrides torch's save() and
+/// writes more than parameters and buffers.
 void require_plain_module(const torch::nn::Module& module);
-/// Parameters and buffers by name, and which parameters are frozen.
+/// Saves parameters and buffers by name, and which parameters are frozen.
 void save_module(const torch::nn::Module& module, StateWriter& out);
 void load_module(torch::nn::Module& module, const StateReader& in);
 
-/// A tensor of the program, and whether it requires a gradient; loaded in place where it fits.
+/// Saves a tensor of the program and whether it requires a gradient; loaded in place if it fits.
 void save_tensor(const at::Tensor& tensor, StateWriter& out);
 void load_tensor(at::Tensor& tensor, const StateReader& in);
 
-/// A generator of which each rank's own state is saved as "state".
+/// Loads a generator, of which each rank's own state is saved as "state".
 void load_generator(at::Generator generator, const StateReader& in);
 
-/// Options of every parameter group, and the state of every parameter, as of the class `as`. Throws
-/// CheckpointError [RT-K7] for one that is not torch::optim's, [RT-K30] for a parameter in two
-/// groups.
+/// Saves the options of every parameter group and the state of every parameter, as for the class
+/// `as`. Throws CheckpointError [RT-K7] if the class is not in torch::optim, [RT-K30] for a
+/// parameter in two groups.
 void save_optimizer(torch::optim::Optimizer& optimizer, const StateWriter& out,
                     const std::type_info& as);
-/// Finds parameters by name where the state has their modules, else by place. Throws
-/// CheckpointError [RT-K3] when the saved optimizer is of another class or has other parameters.
+/// Finds parameters by name if the state has their modules, else by position. Throws
+/// CheckpointError [RT-K3] if the saved optimizer has a different class or different parameters.
 void load_optimizer(torch::optim::Optimizer& optimizer, const StateReader& in,
                     const std::type_info& as);
-/// The same, as of the optimizer's own class.
+/// Saves the optimizer as its own class.
 inline void save_optimizer(torch::optim::Optimizer& optimizer, const StateWriter& out) {
     save_optimizer(optimizer, out, class_of(optimizer));
 }
@@ -51,15 +51,15 @@ inline void load_optimizer(torch::optim::Optimizer& optimizer, const StateReader
     load_optimizer(optimizer, in, class_of(optimizer));
 }
 
-/// What is kept for the parameter `whole` becomes what is kept for `part`, its elements `of`.
+/// Replaces the state kept for the parameter `whole` by that of `part`, its elements `of`.
 void cut_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor& whole,
                          const at::Tensor& part, const PartOf& of);
 
-/// Throws CheckpointError [RT-K7] unless the scheduler is one of torch::optim's, and not of a class
-/// that derives from it.
+/// Throws CheckpointError [RT-K7] unless the scheduler's class is in torch::optim itself, not
+/// derived from one that is.
 void require_own_class(const torch::optim::LRScheduler& scheduler);
 void require_own_class(const torch::optim::ReduceLROnPlateauScheduler& scheduler);
-/// What the scheduler's base class keeps.
+/// Saves the fields of the scheduler's base class.
 void save_scheduler(torch::optim::LRScheduler& scheduler, StateWriter& out);
 void load_scheduler(torch::optim::LRScheduler& scheduler, const StateReader& in);
 void save_scheduler(torch::optim::ReduceLROnPlateauScheduler& scheduler, StateWriter& out);

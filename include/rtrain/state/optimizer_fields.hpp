@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the optimizers of torch::optim keep, by name.
+/// Names of the fields of the optimizers of torch::optim.
 #pragma once
 
 #include <torch/optim.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Optimizers that hold parts of parameters: so that what they keep is saved, and loaded, under
-/// the names and shapes of the whole.
+/// Optimizers that hold parts of parameters; their state is saved and loaded under the names and
+/// shapes of the whole parameters.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -13,8 +13,8 @@
 
 namespace rtrain::checkpoint {
 
-/// Which elements of a parameter a tensor of one dimension holds: those from `begin` on, counted as
-/// they lie in memory. Where `strides` are not those of a contiguous tensor, it holds all or none.
+/// Elements of a parameter that a 1-D tensor holds: those from `begin` on, in memory order. If
+/// `strides` are not those of a contiguous tensor, it holds all or none.
 struct PartOf {
     std::vector<std::int64_t> shape;
     std::vector<std::int64_t> strides;
@@ -22,13 +22,13 @@ struct PartOf {
     std::int64_t begin = 0;
 };
 
-/// Elements of a part, which lie as in memory, in row-major order.
+/// Converts elements of a part from memory order to row-major order.
 [[nodiscard]] inline at::Tensor in_rows(const PartOf& part, const at::Tensor& elements) {
     return part.is_contiguous || elements.numel() == 0
                ? elements
                : elements.as_strided(part.shape, part.strides).reshape({-1});
 }
-/// The other way round.
+/// The inverse of in_rows().
 [[nodiscard]] inline at::Tensor in_memory(const PartOf& part, const at::Tensor& rows) {
     if (part.is_contiguous || rows.numel() == 0) {
         return rows;
@@ -43,7 +43,7 @@ class HoldsParts {
 public:
     /// Null for a tensor that is a whole parameter.
     [[nodiscard]] virtual const PartOf* part_of(const at::Tensor& parameter) const = 0;
-    /// The parameter that a tensor is a part of; the tensor itself where it is whole.
+    /// The parameter that a tensor is a part of; the tensor itself if it is whole.
     [[nodiscard]] virtual at::Tensor whole_of(const at::Tensor& parameter) const = 0;
     /// The class that was prepared.
     [[nodiscard]] virtual const std::type_info& prepared_class() const = 0;

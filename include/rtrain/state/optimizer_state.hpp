@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Saving and loading the optimizers of torch::optim. torch's own serialisation is a pickle; here
-/// every field has a name, so that the files run no code and other languages read them.
+/// Saving and loading the optimizers of torch::optim. Unlike in torch's pickle, every field has a
+/// name, so that loading runs no code and other languages can read the files.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -35,8 +35,8 @@ namespace optim {
 
 class Saver {
 public:
-    /// `part`: of which parameter the tensors hold a part; null for none. `is_own`: ranks have
-    /// other values of the parameter. `is_late`: see StateWriter::late().
+    /// `part`: the part of a parameter that the tensors hold; null for none. `is_own`: the
+    /// parameter differs between ranks. `is_late`: see StateWriter::late().
     explicit Saver(StateWriter out, const PartOf* part = nullptr, bool is_own = false,
                    bool is_late = false)
         : out_(std::move(out)), part_(part), is_own_(is_own), is_late_(is_late) {}
@@ -89,8 +89,8 @@ private:
 
 class Loader {
 public:
-    /// `like`: the parameter; `part`: of which whole it is a part; null for none. `flat`: how many
-    /// elements all parameters have, for LBFGS, which keeps them in one tensor.
+    /// `like`: the parameter; `part`: its place in a whole parameter; null for none. `flat`:
+    /// element count of all parameters, for LBFGS, which keeps them in one tensor.
     explicit Loader(const StateReader& in, at::Tensor like = {}, const PartOf* part = nullptr,
                     std::optional<std::int64_t> flat = std::nullopt)
         : in_(in), like_(std::move(like)), part_(part), flat_(flat) {}
@@ -141,7 +141,7 @@ private:
             in_.elements(name, part_->shape, part_->begin, part_->begin + like_.numel());
         return in_memory(*part_, rows).to(like_.device());
     }
-    /// Kernels go through memory and do not look at the shape.
+    /// Kernels index memory directly and do not check the shape.
     void require_fitting(const std::string& name, at::IntArrayRef saved) const {
         const at::IntArrayRef shape = flat_ ? at::IntArrayRef(*flat_) : like_.sizes();
         const bool is_scalar_of_lbfgs = flat_ && saved.empty();
@@ -165,7 +165,7 @@ private:
     std::optional<std::int64_t> flat_;
 };
 
-/// The options of a parameter group, as they are saved.
+/// Options of a parameter group, as saved.
 template <class Options>
 [[nodiscard]] boost::json::object options_json(Options& options) {
     Snapshot snapshot;
@@ -173,7 +173,7 @@ template <class Options>
     return std::move(snapshot.values);
 }
 
-/// As Loader's `flat`.
+/// Element count of all parameters; see Loader.
 template <class ParamState>
 [[nodiscard]] std::optional<std::int64_t> flat_size(const std::vector<at::Tensor>& parameters) {
     if (!std::is_same_v<ParamState, torch::optim::LBFGSParamState>) {
@@ -198,7 +198,7 @@ template <class ParamState>
     return parts == nullptr ? parameter : parts->whole_of(parameter);
 }
 
-/// Shows the tensors that are kept.
+/// Visits the tensors of a parameter's state.
 struct Visitor {
     const std::function<void(const char*, at::Tensor&)>& visit;
     void operator()(const char* name, at::Tensor& tensor) const {
@@ -211,7 +211,7 @@ struct Visitor {
 };
 
 /// Calls `action.template operator()<Options, ParamState>(name)` for one of torch's classes. Throws
-/// CheckpointError [RT-K7] for any other, also for one that derives from it.
+/// CheckpointError [RT-K7] for any other class, including derived ones.
 template <class Action>
 void with_class(const std::type_info& type, Action&& action) {
     using namespace torch::optim;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Says where a checkpoint has other options of an optimizer than the program: the checkpoint's
-/// count, which a schedule may have changed, and which a change of the program does not reach.
+/// Reports optimizer options that differ between the checkpoint and the program. The checkpoint's
+/// values are used: a schedule may have changed them, and a change in the program has no effect.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -15,7 +15,7 @@
 
 namespace rtrain::checkpoint::optim {
 
-/// On rank 0. `prefix`: of the optimizer in the state; `saved` and `given` have the same keys.
+/// On rank 0. `prefix`: the optimizer's name in the state; `saved` and `given` have the same keys.
 inline void say_option_changes(const std::string& prefix, std::size_t group,
                                const boost::json::object& saved, const boost::json::object& given) {
     const auto text = [](const boost::json::value& value) {
@@ -33,8 +33,8 @@ inline void say_option_changes(const std::string& prefix, std::size_t group,
         }
     }
     if (!changes.empty() && console::manner.rank <= 0) {
-        console::say("\"%s\", parameter group %zu, goes on with the checkpoint's %s; to change it, "
-                     "set it after the checkpoint is loaded",
+        console::say("\"%s\", parameter group %zu, uses the checkpoint's %s; to change it, set it "
+                     "after the checkpoint is loaded",
                      prefix.substr(0, prefix.find_last_not_of('/') + 1).c_str(), group,
                      changes.c_str());
     }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which parameters a saved optimizer had in which groups, and how the optimizer of a program gets
-/// the same: by the parameters' names, so that neither the order of registration nor that of groups
-/// counts, and groups that were added during the run come back.
+/// Restores the parameter groups of a saved optimizer. Parameters are matched by name, so the order
+/// of registration and of groups does not matter, and groups added during the run are restored.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -28,7 +27,7 @@ namespace rtrain::checkpoint {
 
 class ParameterGroups {
 public:
-    using Names = std::vector<std::string>; ///< of one parameter; empty: not in the state
+    using Names = std::vector<std::string>; ///< names of one parameter; empty: not in the state
 
     ParameterGroups(torch::optim::Optimizer& optimizer, const ParameterNames* names)
         : optimizer_(optimizer), names_(names) {}
@@ -41,7 +40,8 @@ public:
     }
 
     /// Throws CheckpointError [RT-K30] for a parameter in two groups, which each step would update
-    /// twice. One of several names is shared, and may be in the groups of several modules.
+    /// twice. A parameter with several names is shared, and may be in the groups of several
+    /// modules.
     void require_distinct() const {
         std::map<const void*, std::size_t> group_of;
         for (std::size_t g = 0; g < groups().size(); ++g) {
@@ -53,10 +53,9 @@ public:
                         "RT-K30",
                         detail::concat("\"", names[0], "\" is in the parameter groups ",
                                        known->second, " and ", g,
-                                       " of an optimizer, and each "
-                                       "step would update it twice; add a group only where "
-                                       "param_groups() does not have it yet: a resumed run has the "
-                                       "groups of its checkpoint"));
+                                       " of an optimizer, so each step would update it twice; add "
+                                       "a group only if param_groups() does not have it yet: a "
+                                       "resumed run has the groups of its checkpoint"));
                 }
             }
         }
@@ -76,8 +75,8 @@ public:
     }
 
     /// Makes the groups those of the checkpoint, each with its parameters in the saved order.
-    /// Returns the saved group of each group; none of an empty one that the checkpoint lacks.
-    /// Throws CheckpointError [RT-K3], and then changes nothing.
+    /// Returns the saved index of each group; empty for an empty group that the checkpoint lacks.
+    /// If it throws CheckpointError [RT-K3], nothing is changed.
     [[nodiscard]] std::vector<std::optional<std::size_t>> match(const StateReader& in) {
         const auto count = in.value("groups").to_number<std::size_t>();
         std::vector<Saved> saved;
@@ -89,8 +88,8 @@ public:
         const Held held = look_at_groups();
         if (!has_names || !held.any_name) {
             if (has_names) {
-                console::warn("the parameters of \"%s\" are matched by their places, because the "
-                              "state does not hold the model that has them",
+                console::warn("the parameters of \"%s\" are matched by position, because the state "
+                              "does not contain their model",
                               in.prefix().c_str());
             }
             return match_by_place(in, saved);
@@ -99,8 +98,8 @@ public:
     }
 
 private:
-    using Saved = std::vector<Names>; ///< of the parameters of a group
-    /// Of the optimizer.
+    using Saved = std::vector<Names>; ///< names of the parameters of a group
+    /// Groups and parameters of the optimizer.
     struct Held {
         std::map<const void*, std::set<std::size_t>> groups; ///< by parameter
         std::map<std::string, at::Tensor> by_name;
@@ -170,7 +169,7 @@ private:
     [[nodiscard]] std::vector<std::optional<std::size_t>>
     match_by_name(const StateReader& in, const std::vector<Saved>& saved, const Held& held) {
         const auto found = find_parameters(in, saved, held);
-        std::vector<std::optional<std::size_t>> group_of; // by saved group; none: it is added
+        std::vector<std::optional<std::size_t>> group_of; // by saved group; empty: to be added
         std::set<std::size_t> taken;
         for (std::size_t s = 0; s < saved.size(); ++s) {
             group_of.push_back(find_group(in, s, found[s], held, taken));
@@ -197,7 +196,7 @@ private:
         return saved_of;
     }
 
-    /// By saved group and place: the tensor of the optimizer, or of a module in the state.
+    /// Tensors by saved group and position: from the optimizer, or from a module in the state.
     [[nodiscard]] std::vector<std::vector<at::Tensor>>
     find_parameters(const StateReader& in, const std::vector<Saved>& saved,
                     const Held& held) const {
@@ -254,7 +253,7 @@ private:
         return {};
     }
 
-    /// The group that has the parameters; none when it has to be added.
+    /// Returns the group that has the parameters; empty if it has to be added.
     [[nodiscard]] std::optional<std::size_t> find_group(const StateReader& in, std::size_t s,
                                                         const std::vector<at::Tensor>& parameters,
                                                         const Held& held,
@@ -284,10 +283,10 @@ private:
     }
 
     [[noreturn]] static void throw_divided(const StateReader& in, std::size_t group) {
-        throw CheckpointError(
-            "RT-K3", detail::concat("the parameters of \"", in.prefix(), group,
-                                    "\" are divided into other groups in the checkpoint than in "
-                                    "the program; give the optimizer the same groups"));
+        throw CheckpointError("RT-K3",
+                              detail::concat("the parameters of \"", in.prefix(), group,
+                                             "\" are grouped differently in the checkpoint and in "
+                                             "the program; give the optimizer the same groups"));
     }
 
     torch::optim::Optimizer& optimizer_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Names of the tensors in a state, by which optimizers save and find what they keep for each.
+/// Names of the tensors in a state; optimizers save and find the state of each parameter by them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,12 +19,12 @@ public:
         names_[tensor.unsafeGetTensorImpl()].push_back(name);
         tensors_.emplace(std::move(name), tensor);
     }
-    /// All names of a tensor; more than one where modules share it, none outside of the state.
+    /// All names of a tensor: several if modules share it, none if it is not in the state.
     [[nodiscard]] std::vector<std::string> of(const at::Tensor& tensor) const {
         const auto found = names_.find(tensor.unsafeGetTensorImpl());
         return found == names_.end() ? std::vector<std::string>() : found->second;
     }
-    /// Undefined for a name that the state does not have.
+    /// Returns an undefined tensor for a name that is not in the state.
     [[nodiscard]] at::Tensor find(const std::string& name) const {
         const auto found = tensors_.find(name);
         return found == tensors_.end() ? at::Tensor() : found->second;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How far a training function has come: epoch, place in each loop over a data set, random numbers.
-/// Saved with every state, so that a resumed run computes what one that never stopped would have.
+/// Progress of a training function: epoch, position in each loop over a data set, random numbers.
+/// Saved with every state, so that a resumed run computes the same as one that never stopped.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -26,12 +26,12 @@ class HookRanks;
 
 class Progress {
 public:
-    /// The place in a series of batches over the data set `name`: where the checkpoint was, if one
-    /// has been loaded, or where the last series was that nobody holds any more, so that batches
-    /// made anew in each epoch are shuffled anew.
+    /// Returns the position in a series of batches over the data set `name`: the one of the loaded
+    /// checkpoint, or of the last series no longer in use. Batches re-created in each epoch are
+    /// thus reshuffled.
     [[nodiscard]] std::shared_ptr<data::Position> new_position(const std::string& name);
 
-    /// Calls `visit(name, position)` for each data set that batches were read from, where its rows
+    /// Calls `visit(name, position)` for each data set that batches were read from and whose rows
     /// are counted.
     template <class Visit>
     void each_data_set(Visit&& visit) const {
@@ -42,60 +42,60 @@ public:
         }
     }
 
-    /// Why a run could not find back to this place; empty when it can.
+    /// Reason why a run could not resume at this position; empty if it can.
     [[nodiscard]] std::string obstacle() const;
 
-    /// *Collective.* Throws DataError [RT-D15] in loops that a run could not find back into.
+    /// *Collective.* Throws DataError [RT-D15] inside loops in which a run could not resume.
     void save(checkpoint::Snapshot& snapshot, HookRanks& backend);
 
-    /// Each rank goes on with its own random numbers, as far as the checkpoint knows them: see
-    /// load_generator(). `same_run`: else a stop() of the other run is none of this one. Throws
-    /// DataError [RT-D17] when a loop that has a place in the checkpoint is under way elsewhere.
+    /// Restores each rank's own random numbers if the checkpoint has them: see load_generator().
+    /// `same_run`: if false, a stop() of the other run is ignored. Throws DataError [RT-D17] if a
+    /// loop is already running, and not at its position in the checkpoint.
     void load(const checkpoint::Snapshot& snapshot, int rank, bool same_run = true);
 
-    /// What a run that goes on does on the way back, in words; empty when it begins an epoch, or
-    /// goes on in a loop that has no other around it or before it.
+    /// Describes how a resumed run returns to this position. Empty at the start of an epoch, and in
+    /// a loop with no other loop around it or before it.
     [[nodiscard]] std::string way_back() const;
 
-    /// The epoch under way; -1 before the first.
+    /// The current epoch; -1 before the first.
     [[nodiscard]] int epoch() const noexcept { return epoch_; }
     /// Throws DataError [RT-D16].
     void begin_epoch(int epoch);
-    /// How many epochs there will be; `in_steps`: or steps, which take their place. Throws
-    /// CheckpointError [RT-K34] when the checkpoint that was loaded counts the other.
+    /// Sets the number of epochs, or with `in_steps`, of the steps that take their place. Throws
+    /// CheckpointError [RT-K34] if the loaded checkpoint counts the other.
     void set_epochs(int count, bool in_steps = false);
-    /// Whether the epochs are steps.
+    /// True if the epochs are steps.
     [[nodiscard]] bool in_steps() const noexcept { return in_steps_; }
     [[nodiscard]] bool in_last_epoch() const noexcept {
         return epoch_ + 1 == epochs_ || wants_stop_ || epoch_ == last_epoch_;
     }
 
-    /// This rank wants no epoch behind the one under way.
+    /// Requests on this rank that the current epoch be the last.
     void stop() noexcept { wants_stop_ = true; }
     [[nodiscard]] bool is_to_stop() const noexcept { return wants_stop_ || last_epoch_; }
-    /// Whether the epoch under way is the last because some rank wants it. *Collective.*
+    /// True if the current epoch is the last because some rank requested it. *Collective.*
     [[nodiscard]] bool agree_to_stop(HookRanks& backend);
-    /// The last epoch that there will be; empty when none has been stopped at.
+    /// The epoch at which training was stopped; empty if it was not.
     [[nodiscard]] std::optional<int> last_epoch() const noexcept { return last_epoch_; }
-    /// Whether a checkpoint holds that there is no epoch any more.
+    /// True if a checkpoint records that no epoch follows.
     [[nodiscard]] bool stop_is_saved() const noexcept { return stop_is_saved_; }
 
 private:
     static constexpr const char* section = "rtrain";
 
-    /// Where the generators of all ranks are, "/<rank>" behind it.
+    /// Name of the generators of all ranks; "/<rank>" is appended.
     static constexpr const char* random_numbers = "random";
 
-    /// Whether a loop over these batches is under way, which must then be at the place saved.
+    /// True if a loop over these batches is running; it must then be at the saved position.
     [[nodiscard]] bool is_there_already(const std::string& name, const data::Position& saved) const;
 
-    /// Why the way back to this place could not be found through the passes over one series of
-    /// batches; empty when it can.
+    /// Reason why a run could not resume at this position through the passes of one series of
+    /// batches; empty if it can.
     [[nodiscard]] static std::string obstacle_in(const data::Loops& loops,
                                                  const data::Position& position);
 
-    /// What a checkpoint made now says of a series of batches. A loop that is around another begins
-    /// again with the batch that it is at, any other behind it.
+    /// Returns a checkpoint's entry for a series of batches. A loop around another one resumes at
+    /// its current batch, any other after it.
     [[nodiscard]] static boost::json::object place_of(const data::Loops& loops,
                                                       const data::Position& position);
 
@@ -103,7 +103,7 @@ private:
 
     [[nodiscard]] static data::Position position_from(const boost::json::object& place);
 
-    /// By data set; "name#2" for a second series at the same time.
+    /// Keyed by data set; "name#2" for a second, concurrent series.
     std::map<std::string, std::shared_ptr<data::Position>> positions_;
     std::map<std::string, data::Position> loaded_;
     std::shared_ptr<data::Return> way_back_;

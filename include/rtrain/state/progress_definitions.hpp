@@ -59,8 +59,8 @@ RTRAIN_DOOR std::string Progress::obstacle() const {
         const bool known = std::ranges::any_of(
             positions_, [&](const auto& item) { return item.second == loop.position; });
         unknown = known ? unknown
-                        : "a loop that is under way has no place that could be saved: its loader "
-                          "brought a distributed sampler of its own";
+                        : "a running loop has no position that could be saved: its loader uses a "
+                          "custom distributed sampler";
     });
     return unknown;
 }
@@ -68,10 +68,10 @@ RTRAIN_DOOR std::string Progress::obstacle() const {
 RTRAIN_DOOR void Progress::save(checkpoint::Snapshot& snapshot, HookRanks& backend) {
     detail::succeed_together(backend, [&] {
         if (const std::string why = obstacle(); !why.empty()) {
-            throw DataError("RT-D15",
-                            detail::concat("this checkpoint would have no place to go on at: ", why,
-                                           "; report the state elsewhere, for example behind "
-                                           "the loop"));
+            throw DataError(
+                "RT-D15",
+                detail::concat("no run could resume from this checkpoint: ", why,
+                               "; report the state elsewhere, for example after the loop"));
         }
     });
     (void)agree_to_stop(backend);
@@ -124,7 +124,7 @@ RTRAIN_DOOR void Progress::load(const checkpoint::Snapshot& snapshot, int rank, 
     checkpoint::load_generator(at::detail::getDefaultCPUGenerator(), in, random_numbers, rank);
     way_back_->arrive = [drawn = at::detail::getDefaultCPUGenerator().get_state().clone()] {
         auto generator = at::detail::getDefaultCPUGenerator();
-        generator.set_state(drawn); // whatever was drawn on the way
+        generator.set_state(drawn); // draws on the way back do not count
     };
 }
 
@@ -141,11 +141,11 @@ RTRAIN_DOOR std::string Progress::way_back() const {
     }
     std::string text;
     if (!skipped.empty()) {
-        text = "passes over " + skipped + " that were finished are left out";
+        text = "completed passes through " + skipped + " are skipped";
     }
     if (!around.empty()) {
         text += (text.empty() ? "" : "; ") + ("the body of the loop over " + around) +
-                " begins again with the batch that it was at";
+                " restarts with the batch that it was processing";
     }
     return text;
 }
@@ -154,11 +154,11 @@ RTRAIN_DOOR void Progress::set_epochs(int count, bool in_steps) {
     if (in_steps_ != in_steps && epoch_ >= 0) {
         throw CheckpointError(
             "RT-K34",
-            detail::concat("the run has come to ", in_steps_ ? "step " : "epoch ", epoch_ + 1,
-                           " of worker.", in_steps_ ? "steps" : "epochs",
-                           "(), and cannot go on in worker.", in_steps ? "steps" : "epochs",
-                           "(); use one of both in a run, or start over under a different "
-                           "name"));
+            detail::concat(
+                "the run has reached ", in_steps_ ? "step " : "epoch ", epoch_ + 1, " of worker.",
+                in_steps_ ? "steps" : "epochs", "(), and cannot continue in worker.",
+                in_steps ? "steps" : "epochs",
+                "(); use only one of them in a run, or start over under a different name"));
     }
     epochs_ = count;
     in_steps_ = in_steps;
@@ -192,11 +192,10 @@ RTRAIN_DOOR bool Progress::is_there_already(const std::string& name,
     }
     const data::Position now = position_from(place_of(loops, *known->second));
     if (now.epoch != saved.epoch || now.samples != saved.samples) {
-        throw DataError(
-            "RT-D17",
-            detail::concat("the checkpoint has a place in the loop over \"", name,
-                           "\", which has begun before the checkpoint was loaded; begin it "
-                           "behind worker.epochs() or worker.restore()"));
+        throw DataError("RT-D17",
+                        detail::concat("the checkpoint has a position in the loop over \"", name,
+                                       "\", which began before the checkpoint was loaded; begin it "
+                                       "after worker.epochs() or worker.restore()"));
     }
     return true;
 }
@@ -208,16 +207,16 @@ RTRAIN_DOOR std::string Progress::obstacle_in(const data::Loops& loops,
     if (loop != nullptr && !finished.empty()) {
         return detail::concat(
             "had ", finished.size(),
-            " whole passes before this one in the same epoch, or in the same body of a loop, "
-            "and only the program knows how many there are to be; make each pass an epoch of "
-            "worker.epochs(), or call batches() for each loop that reads the data set");
+            " complete passes before this one in the same epoch or loop body, and their planned "
+            "number is not known; make each pass an epoch of worker.epochs(), or call batches() "
+            "for each loop that reads the data set");
     }
     if (!std::ranges::is_partitioned(finished, &data::FinishedPass::trains)) {
         return "was first evaluated and then trained on in the same epoch; call batches() for "
                "each of the two loops";
     }
     if (loop != nullptr && !position.begins_step && loops.is_around_another(*loop)) {
-        return "is within a step of several batches, and a loop inside it is under way";
+        return "is within a step of several batches, and a loop inside it is running";
     }
     return "";
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// For classes that derive from an optimizer or scheduler of torch::optim and save themselves: what
-/// their base class keeps.
+/// Saving and loading the base class of a class that derives from an optimizer or scheduler of
+/// torch::optim and saves itself.
 #pragma once
 
 #include <rtrain/state/object_state.hpp>
@@ -14,8 +14,8 @@
 
 namespace rtrain::checkpoint {
 
-/// For save() of a class that derives from an optimizer or scheduler of torch::optim: saves what
-/// `Base` keeps.
+/// Saves the state of `Base`, for save() of a class that derives from an optimizer or scheduler of
+/// torch::optim.
 ///
 /// @code
 /// struct Lookahead : torch::optim::SGD {

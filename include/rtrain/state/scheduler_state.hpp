@@ -18,14 +18,14 @@ namespace rtrain::checkpoint {
 
 namespace schedulers {
 
-/// A protected member, reached as a derived class may.
+/// A protected member, accessed as in a derived class.
 struct StepCount : torch::optim::LRScheduler {
     static unsigned& of(torch::optim::LRScheduler& scheduler) {
         return scheduler.*(&StepCount::step_count_);
     }
 };
 
-/// Private members, reached by explicit instantiation, in which access is not checked
+/// Private members, accessed through explicit instantiation, which is exempt from access checks
 /// ([temp.spec.general]).
 template <class Tag, auto Member>
 struct Reveal {
@@ -76,7 +76,8 @@ RTRAIN_DOOR void save_scheduler(torch::optim::ReduceLROnPlateauScheduler& schedu
                                 StateWriter& out) {
     using namespace schedulers;
     const double best = reveal(Best{}, scheduler);
-    out.tensor("best", at::scalar_tensor(best, at::kDouble)); // may be infinite: no JSON number
+    out.tensor("best",
+               at::scalar_tensor(best, at::kDouble)); // may be infinite, which is not a JSON number
     out.value("cooldown_counter", reveal(Cooldown{}, scheduler));
     out.value("last_epoch", reveal(LastEpoch{}, scheduler));
     out.value("num_bad_epochs", reveal(BadEpochs{}, scheduler));

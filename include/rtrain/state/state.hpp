@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// State: what a checkpoint saves and a resumed run gets back.
+/// State: the objects that a checkpoint saves and a resumed run restores.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -48,9 +48,9 @@ concept PlainValue = std::is_arithmetic_v<T> || std::same_as<T, std::string> ||
 
 } // namespace detail
 
-/// Named references to the objects of a training function. Besides them a checkpoint always holds
-/// the random number generators of every rank and the place in every data set, so a resumed run
-/// computes the bits of one that never stopped.
+/// Named references to the objects of a training function. A checkpoint also holds the random
+/// number generators of every rank and the position in every data set, so a resumed run is
+/// bit-identical to one that never stopped.
 ///
 /// @code
 /// auto state = rtrain::State{}.add("model", model).add("optimizer", optimizer);
@@ -62,11 +62,11 @@ public:
     /// Adds a model (prepared, a module holder, or a shared pointer), an optimizer or scheduler of
     /// torch::optim, an at::Generator, an at::Tensor (loaded in place), a number, string or JSON
     /// value, or an object with `save(StateWriter&) const` and `load(const StateReader&)`. A
-    /// model's class may have these, too, for what it keeps besides parameters and buffers.
-    /// Names: letters, digits, '.', '_', '-'; each once (RT-K8).
+    /// model's class may have these, too, for state other than parameters and buffers. Names:
+    /// letters, digits, '.', '_', '-'; each once (RT-K8).
     ///
-    /// What is added has to be the same on all ranks (RT-K29), except buffers of models, of which
-    /// rank 0's are saved, and generators, of which each rank's are.
+    /// Values must be the same on all ranks (RT-K29), except buffers of models, which are saved
+    /// from rank 0, and generators, which are saved from each rank.
     template <class T>
     State& add(const std::string& name, T&& object) & {
         check_name(name);
@@ -89,9 +89,9 @@ public:
         return std::move(add(name, std::forward<T>(object)));
     }
 
-    /// As add(), for what is each rank's own, such as a replay buffer or a counter of its rows:
-    /// every rank's is saved, and loaded by the same rank. On another number of ranks, the values
-    /// of ranks that no longer exist are dropped, and new ranks keep what they have.
+    /// Like add(), for per-rank values such as a replay buffer or a counter of its rows: every
+    /// rank's value is saved, and loaded by the same rank. On a different number of ranks, the
+    /// values of ranks that no longer exist are dropped, and new ranks keep their values.
     template <class T>
     State& add_per_rank(const std::string& name, T&& object) & {
         add(name, std::forward<T>(object));
@@ -103,15 +103,15 @@ public:
         return std::move(add_per_rank(name, std::forward<T>(object)));
     }
 
-    /// The objects' values now. Throws CheckpointError [RT-K7] for an object that may keep more
-    /// than would be saved.
+    /// Saves the objects' current values. Throws CheckpointError [RT-K7] for an object that may
+    /// have more state than would be saved.
     void save(checkpoint::Snapshot& snapshot) const;
 
-    /// Gives the objects the values saved. Throws CheckpointError [RT-K3] where they do not fit.
+    /// Loads the saved values into the objects. Throws CheckpointError [RT-K3] if they do not fit.
     void load(const checkpoint::Snapshot& snapshot) const;
 
-    /// Gives the objects the values in a checkpoint, whose bytes are checked; for one process,
-    /// without a trainer. Throws CheckpointError [RT-K1, RT-K2, RT-K3].
+    /// Loads the values of a checkpoint, whose bytes are checked, into the objects; for one
+    /// process, without a trainer. Throws CheckpointError [RT-K1, RT-K2, RT-K3].
     void load_from(const Checkpoint& checkpoint) const;
 
 private:
@@ -119,13 +119,13 @@ private:
         std::string name;
         std::function<void(StateWriter&)> save;
         std::function<void(const StateReader&)> load;
-        /// Names its tensors, where optimizers may have them.
+        /// Adds the names of its tensors, if optimizers may have them.
         std::function<void(checkpoint::ParameterNames&)> name_tensors{};
     };
 
     void check_name(const std::string& name) const;
     [[nodiscard]] checkpoint::ParameterNames parameter_names() const;
-    /// The entry added last.
+    /// Makes the entry added last per-rank.
     void make_per_rank();
 
     template <class M>
@@ -138,7 +138,7 @@ private:
             add_module(name, module);
         }
     }
-    /// `save` and `load`: of what the module's class keeps besides parameters and buffers.
+    /// `save` and `load`: for state of the module's class other than parameters and buffers.
     void add_module(const std::string& name, const std::shared_ptr<torch::nn::Module>& module,
                     std::function<void(StateWriter&)> save = {},
                     std::function<void(const StateReader&)> load = {});
@@ -209,7 +209,7 @@ private:
         }
     }
 
-    /// What rtrain itself puts into a checkpoint.
+    /// Name of the entries that rtrain itself adds to a checkpoint.
     static constexpr const char* reserved = "rtrain";
     std::vector<Entry> entries_;
 };

@@ -79,7 +79,7 @@ RTRAIN_DOOR void State::add_module(const std::string& name,
     const bool has_own = save != nullptr;
     const auto own_save = [module, has_own, save = std::move(save),
                            is_plain = has_own](StateWriter& out) mutable {
-        if (!std::exchange(is_plain, true)) { // looked at once
+        if (!std::exchange(is_plain, true)) { // checked once
             checkpoint::require_plain_module(*module);
         }
         checkpoint::save_module(*module, out);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What an object is given to put itself into a snapshot and to take itself out again.
+/// StateWriter and StateReader: an object saves itself to a snapshot and loads itself from it.
 ///
 /// @code
 /// struct RunningMean {
@@ -43,19 +43,19 @@ namespace rtrain {
 
 namespace detail {
 
-/// How ranks find out whether what a StateWriter saves is the same on all of them.
+/// The comparison by which ranks verify that a StateWriter saves the same on all of them.
 enum class Comparison : unsigned char {
     whole,  ///< by all elements
-    sample, ///< by some, of a large tensor
+    sample, ///< by some elements of a large tensor
     none    ///< ranks may differ, or it is checked elsewhere
 };
 
-/// Calls `load()`. Throws CheckpointError [RT-K3] where JSON has a different type than it reads.
+/// Calls `load()`. Throws CheckpointError [RT-K3] if JSON has a different type than it reads.
 template <class Load>
 void load_fitting(const std::string& name, const Load& load) {
     const auto misfit = [&](const std::exception& error) {
-        return CheckpointError("RT-K3", concat("what the checkpoint has as \"", name,
-                                               "\" does not fit: ", error.what()));
+        return CheckpointError(
+            "RT-K3", concat("\"", name, "\" in the checkpoint does not fit: ", error.what()));
     };
     try {
         load();
@@ -78,7 +78,7 @@ public:
 
     /// Saves a defined tensor that has the same bits on all ranks; it is written before the object
     /// changes again. With checkpoint::Sharded each rank writes a share of it. The report throws
-    /// CheckpointError [RT-K29] when ranks have different ones.
+    /// CheckpointError [RT-K29] if the tensor differs between ranks.
     void tensor(const std::string& name, at::Tensor tensor) {
         if (is_own_of_ranks(tensor)) {
             snapshot_.of_rank_0.insert(prefix_ + name);
@@ -87,13 +87,13 @@ public:
         }
         snapshot_.tensors[prefix_ + name] = std::move(tensor);
     }
-    /// The same for a tensor of which ranks may have other values: rank 0's are saved.
+    /// Saves a tensor that may differ between ranks: rank 0's is saved.
     void tensor_of_rank_0(const std::string& name, at::Tensor tensor) {
         snapshot_.tensors[prefix_ + name] = std::move(tensor);
         snapshot_.of_rank_0.insert(prefix_ + name);
     }
-    /// Saves what `save` writes on each rank, which need not be the same; StateReader::per_rank()
-    /// gives it back to the same rank.
+    /// Saves what `save` writes on each rank, which may differ; StateReader::per_rank() loads it on
+    /// the same rank.
     void per_rank(const std::function<void(StateWriter&)>& save) {
         const std::string rank = std::to_string(snapshot_.rank);
         checkpoint::Snapshot mine;
@@ -112,13 +112,13 @@ public:
             } else if (tensor.defined() && tensor.layout() == at::kStrided) {
                 snapshot_.pieces[name] = {
                     tensor.sizes().vec(), {{0, tensor.detach().reshape({-1})}}, tensor.dim() > 0};
-            } else { // an error of the rank that has it, when it is written
+            } else { // its rank reports the error when it is written
                 snapshot_.pieces[name] = {{}, {{0, tensor}}, false};
             }
         }
     }
     /// Saves rows begin, begin + 1, ... of a tensor of shape (total, ...) that is spread over the
-    /// ranks; each rank gives its own. Throws CheckpointError [RT-K11] when the rows do not fit.
+    /// ranks; each rank passes its own. Throws CheckpointError [RT-K11] if the rows do not fit.
     void rows(const std::string& name, const at::Tensor& rows, std::int64_t begin,
               std::int64_t total) {
         if (rows.dim() == 0 || begin < 0 || begin + rows.size(0) > total) {
@@ -133,8 +133,8 @@ public:
         snapshot_.pieces[prefix_ + name] = {shape, {{begin * of_row, rows}}, true};
     }
     /// Saves the elements begin, begin + 1, ... of a tensor of `shape`, in row-major order, that is
-    /// spread over the ranks; each rank gives its own in one dimension, maybe none. Throws
-    /// CheckpointError [RT-K11] when they do not fit.
+    /// spread over the ranks; each rank passes its own in one dimension, possibly none. Throws
+    /// CheckpointError [RT-K11] if they do not fit.
     void elements(const std::string& name, const std::vector<std::int64_t>& shape,
                   std::int64_t begin, const at::Tensor& flat) {
         const std::int64_t total = checkpoint::element_count(shape);
@@ -154,45 +154,45 @@ public:
         }
         snapshot_.pieces[prefix_ + name] = std::move(whole);
     }
-    /// Saves bytes (at::kByte, of one dimension) of which each rank has others; all ranks save them
-    /// under the same names.
+    /// Saves bytes (at::kByte, 1-D) that differ between ranks; all ranks save them under the same
+    /// names.
     void bytes_of_rank(const std::string& name, const at::Tensor& bytes) {
         snapshot_.of_rank[prefix_ + name] = bytes;
         snapshot_.tensors[prefix_ + name + "/0"] = bytes;
     }
-    /// Saves a number, string, or any JSON; the same on all ranks, as tensor().
+    /// Saves a number, string, or any JSON; must be the same on all ranks, as for tensor().
     void value(const std::string& name, boost::json::value value) {
         compare(name);
         snapshot_.values[prefix_ + name] = std::move(value);
     }
-    /// The tensor saved as `name` is only written by those who wait for copies under way
+    /// Marks the tensor saved as `name`: only code that waits for copies in flight writes it
     /// (process/late_copy.hpp).
     void late(const std::string& name) { snapshot_.late.insert(prefix_ + name); }
-    /// Whether that is true of a parameter, and of what prepared optimizers keep for it.
+    /// True if that holds for a parameter, and for the state that prepared optimizers keep for it.
     [[nodiscard]] bool is_stepped(const at::Tensor& parameter) const {
         return snapshot_.stepped.contains(parameter.unsafeGetTensorImpl());
     }
-    /// Whether ranks have other values of a parameter or buffer: a prepared model ignores it.
+    /// True if a parameter or buffer may differ between ranks: a prepared model ignores it.
     [[nodiscard]] bool is_own_of_ranks(const at::Tensor& tensor) const {
         return snapshot_.own_of_ranks.contains(tensor.unsafeGetTensorImpl());
     }
-    /// Whether ranks compare a parameter anyway, because a prepared model has it.
+    /// True if ranks compare a parameter anyway, because a prepared model has it.
     [[nodiscard]] bool is_prepared(const at::Tensor& parameter) const {
         return snapshot_.prepared.contains(parameter.unsafeGetTensorImpl());
     }
-    /// A writer for a part of this object.
+    /// Returns a writer for a part of this object.
     [[nodiscard]] StateWriter part(const std::string& name) const {
         StateWriter writer = *this;
         writer.prefix_ += name + "/";
         return writer;
     }
-    /// This writer, whose parts ranks compare in another way.
+    /// Returns this writer with a different comparison of its parts between ranks.
     [[nodiscard]] StateWriter compared(detail::Comparison comparison) const {
         StateWriter writer = *this;
         writer.comparison_ = comparison;
         return writer;
     }
-    /// Names of parameters; null where none are known.
+    /// Names of parameters; null if unknown.
     [[nodiscard]] const checkpoint::ParameterNames* names() const noexcept { return names_; }
 
 private:
@@ -208,8 +208,8 @@ private:
     detail::Comparison comparison_ = detail::Comparison::whole;
 };
 
-/// Reads what a StateWriter of the same name wrote. Throws CheckpointError [RT-K3] for what is not
-/// in the checkpoint.
+/// Reads what a StateWriter of the same name wrote. Throws CheckpointError [RT-K3] for an entry
+/// that is not in the checkpoint.
 class StateReader {
 public:
     /// `names`: see StateWriter.
@@ -217,7 +217,7 @@ public:
                 const checkpoint::ParameterNames* names = nullptr)
         : snapshot_(snapshot), prefix_(std::move(name) + "/"), names_(names) {}
 
-    /// The tensor; it maps the checkpoint's file, so clone what is to be kept.
+    /// Returns a tensor that maps the checkpoint's file; clone it to keep it.
     [[nodiscard]] at::Tensor tensor(const std::string& name) const {
         if (const auto found = snapshot_.tensors.find(prefix_ + name);
             found != snapshot_.tensors.end()) {
@@ -229,7 +229,7 @@ public:
         }
         return checkpoint::assemble(pieces->second);
     }
-    /// Rows begin to end - 1 of a tensor, however many ranks saved it; a copy.
+    /// Returns a copy of rows begin to end - 1 of a tensor, regardless of how many ranks saved it.
     [[nodiscard]] at::Tensor rows(const std::string& name, std::int64_t begin,
                                   std::int64_t end) const {
         const auto pieces = snapshot_.pieces.find(prefix_ + name);
@@ -237,8 +237,9 @@ public:
                    ? tensor(name).slice(0, begin, end).clone()
                    : checkpoint::assemble_rows(pieces->second, begin, end);
     }
-    /// Elements begin to end - 1 of a tensor, in row-major order and one dimension, however many
-    /// ranks saved it; a copy. Throws CheckpointError [RT-K3] unless the tensor is of `shape`.
+    /// Returns a copy of elements begin to end - 1 of a tensor, in row-major order and one
+    /// dimension, regardless of how many ranks saved it. Throws CheckpointError [RT-K3] unless the
+    /// tensor has shape `shape`.
     [[nodiscard]] at::Tensor elements(const std::string& name,
                                       const std::vector<std::int64_t>& shape, std::int64_t begin,
                                       std::int64_t end) const {
@@ -256,8 +257,8 @@ public:
         return whole ? saved.reshape({-1}).slice(0, begin, end).clone()
                      : checkpoint::assemble_elements(pieces->second, begin, end);
     }
-    /// What bytes_of_rank() saved on the ranks that this one goes on for: the same rank, or with
-    /// another number of ranks, none or several. No byte is given to two ranks.
+    /// Returns what bytes_of_rank() saved on the ranks that this one continues: the same rank, or
+    /// with a different number of ranks, none or several. No byte is returned on two ranks.
     [[nodiscard]] std::vector<at::Tensor> bytes_of_rank(const std::string& name) const {
         std::vector<at::Tensor> mine;
         for (int rank = 0; rank == 0 || has_tensor(name + '/' + std::to_string(rank)); ++rank) {
@@ -269,8 +270,8 @@ public:
         return mine;
     }
     /// Calls `load` with what StateWriter::per_rank() saved on this rank. A rank that did not exist
-    /// then keeps what it has, with a warning. Of a checkpoint without per_rank(), all ranks load
-    /// what it has.
+    /// then keeps its values, with a warning. From a checkpoint without per_rank(), all ranks load
+    /// the same.
     void per_rank(const std::function<void(const StateReader&)>& load) const {
         const auto values = [](int rank) { return "values/" + std::to_string(rank); };
         if (!has_tensor(values(0))) {
@@ -303,8 +304,8 @@ public:
         copy(snapshot_.pieces, mine.pieces);
         load({mine, prefix_ + own, names_});
     }
-    /// What StateWriter::value() has saved under that name. Throws CheckpointError [RT-K3] when it
-    /// is not there.
+    /// Returns what StateWriter::value() saved under that name. Throws CheckpointError [RT-K3] if
+    /// it is missing.
     [[nodiscard]] const boost::json::value& value(const std::string& name) const {
         const auto* const found = snapshot_.values.if_contains(prefix_ + name);
         if (found == nullptr) {
@@ -312,31 +313,31 @@ public:
         }
         return *found;
     }
-    /// Whether there is such a tensor.
+    /// True if the checkpoint has this tensor.
     [[nodiscard]] bool has_tensor(const std::string& name) const {
         return snapshot_.tensors.contains(prefix_ + name) ||
                snapshot_.pieces.contains(prefix_ + name);
     }
-    /// Whether there is such a value.
+    /// True if the checkpoint has this value.
     [[nodiscard]] bool has_value(const std::string& name) const {
         return snapshot_.values.contains(prefix_ + name);
     }
-    /// What StateWriter::part() has saved under that name.
+    /// Returns a reader of what StateWriter::part() saved under that name.
     [[nodiscard]] StateReader part(const std::string& name) const {
         return {snapshot_, prefix_ + name, names_};
     }
-    /// Names of parameters; null where none are known.
+    /// Names of parameters; null if unknown.
     [[nodiscard]] const checkpoint::ParameterNames* names() const noexcept { return names_; }
-    /// "model/": what the names of this object's parts begin with.
+    /// "model/": the prefix of the names of this object's parts.
     [[nodiscard]] const std::string& prefix() const noexcept { return prefix_; }
-    /// The whole of what was read.
+    /// The whole snapshot that is read.
     [[nodiscard]] const checkpoint::Snapshot& snapshot() const noexcept { return snapshot_; }
 
 private:
     [[nodiscard]] CheckpointError missing(const char* kind, const std::string& name) const {
-        return CheckpointError("RT-K3",
-                               detail::concat("the checkpoint holds no ", kind, " \"", prefix_,
-                                              name, "\"; it was made from another state"));
+        return CheckpointError(
+            "RT-K3", detail::concat("the checkpoint holds no ", kind, " \"", prefix_, name,
+                                    "\"; the checkpoint was made from a different state"));
     }
     const checkpoint::Snapshot& snapshot_;
     std::string prefix_;

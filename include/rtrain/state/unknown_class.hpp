@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The error for an object that may keep more than rtrain would save of it.
+/// The error for an object that may have more state than rtrain would save.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -16,12 +16,11 @@ namespace rtrain::checkpoint {
                                                    const std::string& what) {
     const std::string name = detail::demangled(type.name());
     return CheckpointError(
-        "RT-K7", name + " is not " + what +
-                     ", and may keep more than the class that it derives from; give " + name +
-                     " save(rtrain::StateWriter& out) const and load(const rtrain::StateReader& in)"
-                     ", which save what it keeps itself, and call "
-                     "rtrain::checkpoint::save_as<Base>(*this, out) and load_as<Base>(*this, in) "
-                     "for what its base class keeps");
+        "RT-K7",
+        name + " is not " + what + ", and may have more state than its base class; give " + name +
+            " save(rtrain::StateWriter& out) const and load(const rtrain::StateReader& in), which "
+            "save its own state, and call rtrain::checkpoint::save_as<Base>(*this, out) and "
+            "load_as<Base>(*this, in) for the state of its base class");
 }
 
 } // namespace rtrain::checkpoint

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// NCCL's collectives on certain tensors, as something that is put on a stream once or many times.
+/// NCCL's collectives on given tensors, to be enqueued on a stream once or repeatedly.
 #pragma once
 
 #include <rtrain/comm/nccl/types.hpp>
@@ -16,8 +16,8 @@ namespace rtrain::comm {
 /// Made by the functions below.
 struct NcclCall {
     const char* name;
-    std::vector<at::Tensor> tensors; ///< contiguous; what it reads and writes
-    /// Empty when there are no elements.
+    std::vector<at::Tensor> tensors; ///< contiguous; its inputs and outputs
+    /// Empty for tensors without elements.
     std::function<ncclResult_t(ncclComm_t, cudaStream_t)> enqueue;
 };
 
@@ -33,7 +33,7 @@ struct NcclCall {
     return call;
 }
 
-/// `row` gets this rank's of the reduced `rows`, which has one for each rank.
+/// `row` receives this rank's row of the reduced `rows`, which has one for each rank.
 [[nodiscard]] inline NcclCall nccl_reduce_scatter(const at::Tensor& rows, const at::Tensor& row,
                                                   ReduceOp op) {
     NcclCall call{"reduce_scatter", {rows, row}, {}};
@@ -47,7 +47,7 @@ struct NcclCall {
     return call;
 }
 
-/// `rows` gets the `row` of each rank; any type.
+/// `rows` receives the `row` of each rank; any type.
 [[nodiscard]] inline NcclCall nccl_all_gather(const at::Tensor& row, const at::Tensor& rows) {
     NcclCall call{"all_gather", {row, rows}, {}};
     if (row.nbytes() > 0) {
@@ -57,7 +57,7 @@ struct NcclCall {
     return call;
 }
 
-/// `tensor` gets the bytes of rank `root`'s; any type.
+/// `tensor` receives the bytes of rank `root`'s; any type.
 [[nodiscard]] inline NcclCall nccl_broadcast(const at::Tensor& tensor, int root) {
     NcclCall call{"broadcast", {tensor}, {}};
     if (tensor.nbytes() > 0) {

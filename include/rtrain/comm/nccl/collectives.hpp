@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Collectives on a GPU's tensors. All of them run in order on one side stream, which waits for the
-/// current stream and which the current stream waits for: the host never does.
+/// Collectives on a GPU's tensors. All of them run in order on one side stream, synchronized with
+/// the current stream in both directions: the host never waits.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -25,9 +25,9 @@
 namespace rtrain::comm {
 
 /// The ranks of one communicator. "Blocking" collectives block the current stream, not the host.
-/// Any member that communicates throws what the watchdog has noticed: PeerError when another rank
-/// has failed (RT-X1) or left (RT-X4), CommError for NCCL's errors (RT-N5) and after `timeout`
-/// (RT-N6).
+/// Any member that communicates throws the error that the watchdog has noticed: PeerError when
+/// another rank has failed (RT-X1) or left (RT-X4), CommError for NCCL's errors (RT-N5) and after
+/// `timeout` (RT-N6).
 class NcclCollectives {
 public:
     NcclCollectives(std::unique_ptr<NcclCommunicator> communicator, at::Device device, int rank,
@@ -37,7 +37,7 @@ public:
           stream_(streams_.getStreamFromGlobalPool(device)), communicator_(std::move(communicator)),
           watchdog_(*communicator_, device, rank, timeout, std::move(look_at_peers)) {}
 
-    /// Reduces `tensor` in place, whatever its strides.
+    /// Reduces `tensor` in place, with any strides.
     void all_reduce(at::Tensor& tensor, ReduceOp op) {
         require_here(tensor);
         const at::Tensor buffer = tensor.contiguous();
@@ -53,7 +53,7 @@ public:
         put_back(buffer, tensor);
     }
 
-    /// The tensors of all ranks, stacked: shape (size, *tensor.sizes()); any type.
+    /// Returns the tensors of all ranks, stacked: shape (size, *tensor.sizes()); any type.
     [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) {
         require_here(tensor);
         const at::Tensor mine = tensor.contiguous();
@@ -73,8 +73,8 @@ public:
         return row;
     }
 
-    /// Puts a collective on the side stream, behind what the current stream has to do so far. The
-    /// event tells its end; none for a call without elements.
+    /// Enqueues a collective on the side stream, after the work enqueued on the current stream so
+    /// far. The event marks its end; null for a call without elements.
     [[nodiscard]] std::shared_ptr<const c10::Event> issue(const NcclCall& call) {
         watchdog_.check();
         if (!call.enqueue) {
@@ -121,7 +121,7 @@ public:
         NcclCollectives* collectives_;
     };
 
-    /// What lies on `stream` now has collectives in it, under the name `what`.
+    /// The work now on `stream` contains collectives; watches it under the name `what`.
     void watch(const char* what, const c10::Stream& stream) {
         watchdog_.begin(what);
         auto done = std::make_shared<c10::Event>(device_.type());
@@ -132,17 +132,16 @@ public:
     /// Throws ModelError [RT-M70].
     void require_not_recording() const {
         if (recording_) {
-            throw ModelError("RT-M70",
-                             "the step cannot be captured: ranks communicate on the CPU in it, as "
-                             "for a report, an evaluation or unused parameters, and a graph has "
-                             "only what is on the device; do that outside the step");
+            throw ModelError("RT-M70", "the step cannot be captured: it communicates on the CPU, "
+                                       "as for a report, an evaluation or unused parameters, but a "
+                                       "graph contains only device work; do that outside the step");
         }
     }
 
-    /// What the current stream gets to do from now on comes behind `done`.
+    /// Work enqueued on the current stream from now on runs after `done`.
     void join(const c10::Event& done) const { done.block(streams_.getStream(device_)); }
 
-    /// Memory of the tensor is not given to another one while the side stream may use it.
+    /// The tensor's memory is not reused while the side stream may access it.
     void keep(const at::Tensor& tensor) const {
         streams_.recordDataPtrOnStream(tensor.storage().data_ptr(), stream_);
     }
@@ -152,17 +151,17 @@ public:
         if (!tensor.defined() || tensor.device() != device_) {
             throw CommError("RT-N7",
                             detail::concat("this rank communicates tensors on the CPU and on ",
-                                           device_.str(), ", this one is ",
+                                           device_.str(), ", but the tensor is ",
                                            tensor.defined() ? "on " + tensor.device().str()
                                                             : std::string("undefined"),
                                            "; move it with tensor.to(worker.device())"));
         }
     }
 
-    /// Throws what has been noticed; cheap.
+    /// Throws the error that was noticed, if any; cheap.
     void check() const { watchdog_.check(); }
 
-    /// Waits until the side stream has done everything, then throws what has been noticed.
+    /// Waits until the side stream is empty, then throws the error that was noticed, if any.
     void drain() {
         Backoff backoff;
         while (!watchdog_.failed() && !watchdog_.idle()) {
@@ -171,7 +170,7 @@ public:
         check();
     }
 
-    /// Ends communication; collective when `orderly`, after drain() on all ranks.
+    /// Ends communication; collective if `orderly`, after drain() on all ranks.
     void close(bool orderly) {
         watchdog_.stop();
         if (orderly) {
@@ -190,7 +189,7 @@ private:
         }
     }
 
-    /// Waits until NCCL has put the work on the stream; at first it may have to connect.
+    /// Waits until NCCL has enqueued the work on the stream; at first it may have to connect.
     void settle(bool success) {
         Backoff backoff;
         while (!success) {
@@ -217,8 +216,7 @@ private:
     bool recording_ = false;
 };
 
-/// A collective that can be started again and again. wait() makes the current stream wait for it;
-/// the host goes on.
+/// A repeatable collective. wait() makes the current stream wait for it; the host continues.
 class NcclHandle {
 public:
     NcclHandle(std::shared_ptr<NcclCollectives> collectives, NcclCall call)
@@ -228,8 +226,8 @@ public:
         }
     }
 
-    /// Behind what the current stream has to do so far. The tensors must not be touched until the
-    /// current stream has come to wait().
+    /// Runs after the work enqueued on the current stream so far. The tensors must not be accessed
+    /// until the current stream has reached wait().
     void start() {
         collectives_->check();
         for (const at::Tensor& tensor : call_.tensors) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What c10 has no interface for, from the CUDA runtime that libtorch has loaded. rtrain::nccl does
-/// not link it.
+/// Functions of the CUDA runtime that c10 has no interface for, from the one that libtorch has
+/// loaded. rtrain::nccl does not link it.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -17,7 +17,7 @@
 
 namespace rtrain::comm {
 
-/// A function of the CUDA runtime; nullptr where the process has no such runtime.
+/// A function of the CUDA runtime; nullptr if the process has no such runtime.
 template <class Function>
 [[nodiscard]] Function* cuda_function(const char* name) {
     return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
@@ -32,7 +32,7 @@ template <class Function>
     return known ? text.data() : "";
 }
 
-/// Why CUDA has no device for this process, as far as can be told.
+/// The reason why CUDA has no device for this process, as far as known.
 [[nodiscard]] inline std::string why_no_device() {
     const auto version = [](const char* name) {
         int number = -1;

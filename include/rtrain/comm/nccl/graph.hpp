@@ -26,7 +26,7 @@ namespace rtrain::comm {
 
 class NcclGraph final : public DeviceGraph {
 public:
-    /// `collectives` may be null, where there is one rank.
+    /// `collectives` may be null if there is one rank.
     NcclGraph(at::Device device, std::shared_ptr<NcclCollectives> collectives)
         : device_(device), collectives_(std::move(collectives)), streams_(device.type()),
           stream_(streams_.getStreamFromGlobalPool(device)) {}
@@ -54,7 +54,7 @@ public:
             }
             try {
                 graph_.capture_end();
-            } catch (...) { // what came first is the reason
+            } catch (...) { // the first error is the reason
                 error = error ? error : std::current_exception();
             }
             if (error) {
@@ -82,7 +82,7 @@ private:
     using Graph = at::cuda::CUDAGraph;
 #endif
 
-    /// What `first` has to do so far comes before what `then` gets to do.
+    /// Makes work enqueued on `then` from now on wait for the work now on `first`.
     void wait(const c10::Stream& then, const c10::Stream& first) const {
         c10::Event event(device_.type());
         event.record(first);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// An ncclComm_t with an owner. It is non-blocking: no call waits for other ranks, so a rank can
-/// always look around, give up, and say why.
+/// always check for failures, give up, and report why.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -15,14 +15,15 @@
 
 namespace rtrain::comm {
 
-/// The name under which the ranks of a communicator find each other; one rank makes it for all.
+/// Creates the id by which the ranks of a communicator find each other; one rank creates it for
+/// all.
 [[nodiscard]] inline ncclUniqueId new_nccl_id() {
     ncclUniqueId id;
     check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
     return id;
 }
 
-/// Throws ConfigError [RT-N10] when the NCCL that is loaded is not the one compiled with.
+/// Throws ConfigError [RT-N10] if the loaded NCCL is not the one compiled with.
 inline void require_same_nccl() {
     int loaded = 0;
     check_nccl(ncclGetVersion(&loaded), "ncclGetVersion");
@@ -31,15 +32,14 @@ inline void require_same_nccl() {
             return detail::concat(version / 10000, '.', version / 100 % 100, '.', version % 100);
         };
         throw ConfigError(
-            "RT-N10",
-            detail::concat("the program was compiled with NCCL ", text(NCCL_VERSION_CODE),
-                           " and has loaded ", text(loaded),
-                           "; expected the same major version, and 2.18 or newer: link the NCCL "
-                           "that libtorch loads, and look at LD_LIBRARY_PATH"));
+            "RT-N10", detail::concat("the program was compiled with NCCL ", text(NCCL_VERSION_CODE),
+                                     " and has loaded ", text(loaded),
+                                     "; expected the same major version, and 2.18 or newer: link "
+                                     "the NCCL that libtorch loads, and check LD_LIBRARY_PATH"));
     }
 }
 
-/// Members may be called from any thread; a watchdog looks at state() and calls abort() while the
+/// Members may be called from any thread; a watchdog polls state() and calls abort() while the
 /// training thread is blocked elsewhere.
 class NcclCommunicator {
 public:
@@ -59,7 +59,7 @@ public:
     NcclCommunicator& operator=(const NcclCommunicator&) = delete;
     ~NcclCommunicator() { abort(); }
 
-    /// ncclSuccess, ncclInProgress while the last call goes on, or what has gone wrong since.
+    /// ncclSuccess, ncclInProgress while the last call is in progress, or the error since then.
     [[nodiscard]] ncclResult_t state() {
         const std::scoped_lock lock(mutex_);
         if (comm_ == nullptr) {
@@ -70,7 +70,7 @@ public:
         return asked == ncclSuccess ? state : asked;
     }
 
-    /// Runs `call(ncclComm_t)`, an NCCL function that enqueues; after ncclInProgress, state() tells
+    /// Runs `call(ncclComm_t)`, an NCCL function that enqueues; after ncclInProgress, state() shows
     /// when the work is on its stream.
     template <class Call>
     [[nodiscard]] ncclResult_t enqueue(Call&& call) {
@@ -78,7 +78,7 @@ public:
         return comm_ == nullptr ? ncclInvalidUsage : std::forward<Call>(call)(comm_);
     }
 
-    /// What NCCL has to say about an error.
+    /// NCCL's description of an error.
     [[nodiscard]] std::string describe(ncclResult_t result) {
         const std::scoped_lock lock(mutex_);
         std::string text = ncclGetErrorString(result);
@@ -89,7 +89,8 @@ public:
         return text;
     }
 
-    /// Ends what is under way, on this rank alone; kernels that wait for peers leave their streams.
+    /// Ends the work in flight, on this rank alone; kernels that wait for peers leave their
+    /// streams.
     void abort() noexcept {
         ncclComm_t comm = nullptr;
         {
@@ -101,8 +102,8 @@ public:
         }
     }
 
-    /// Ends the communicator when all ranks do so and nothing is under way; collective. Gives up
-    /// silently after `patience`: the work is done already.
+    /// Ends the communicator when all ranks do so and nothing is in flight; collective. Gives up
+    /// silently after `patience`: the work is complete already.
     void close(std::chrono::milliseconds patience) noexcept {
         const auto until = Backoff::Clock::now() + patience;
         const ncclResult_t begun = enqueue([](ncclComm_t comm) { return ncclCommFinalize(comm); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How ranks that share a GPU connect.
+/// Connects ranks that share a GPU.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 namespace rtrain::comm {
 
 /// While it exists, NCCL connects ranks that share a GPU: they pretend to be on different hosts,
-/// and communicate over sockets. NCCL takes two ranks on one GPU for a mistake. Child processes and
-/// later communicators do not inherit the variables. Those that the user has set stay.
+/// and communicate over sockets. NCCL rejects two ranks on one GPU. Child processes and later
+/// communicators do not inherit the variables. Variables that the user has set stay.
 class SharedGpu {
 public:
     explicit SharedGpu(const std::string& host_id) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The only place that includes <nccl.h>, and how tensors and reductions look to NCCL.
+/// The only header that includes <nccl.h>, and the conversion of tensors and reductions to NCCL's
+/// types.
 #pragma once
 
 #if !__has_include(<nccl.h>)
@@ -22,7 +23,7 @@
 
 namespace rtrain::comm {
 
-/// Throws CommError [RT-N5] unless `result` is success. Nothing is said about other ranks.
+/// Throws CommError [RT-N5] unless `result` is success. Does not check other ranks.
 inline void check_nccl(ncclResult_t result, const char* call) {
     if (result != ncclSuccess) {
         throw_for_good(
@@ -37,7 +38,7 @@ struct NcclElements {
     ncclDataType_t type;
 };
 
-/// NCCL's name of a type, empty when NCCL cannot reduce it. A bool is a byte that is 0 or 1.
+/// NCCL's name of a type; empty if NCCL cannot reduce it. A bool is a byte that is 0 or 1.
 [[nodiscard]] inline std::optional<ncclDataType_t> nccl_type(at::ScalarType type) {
     switch (type) {
     case at::kFloat:
@@ -66,7 +67,7 @@ struct NcclElements {
 [[nodiscard]] inline NcclElements nccl_elements(const at::Tensor& tensor, ReduceOp op) {
     if (op == ReduceOp::mean && !tensor.is_floating_point()) {
         throw CommError("RT-X7", detail::concat("the mean of ", tensor.scalar_type(),
-                                                " tensors is no integer; reduce a sum, or "
+                                                " tensors is not an integer; reduce a sum, or "
                                                 "convert to a floating-point type first"));
     }
     const auto type = nccl_type(tensor.scalar_type());
@@ -79,7 +80,7 @@ struct NcclElements {
     return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), *type};
 }
 
-/// What NCCL calls a reduction of this type. The sum of bools is their disjunction, as in libtorch.
+/// NCCL's reduction for this type. The sum of bools is their disjunction, as in libtorch.
 [[nodiscard]] inline ncclRedOp_t nccl_operation(ReduceOp op, at::ScalarType type) {
     switch (op) {
     case ReduceOp::sum:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Watches collectives that lie on a GPU's stream. A host that waits for the GPU, in `loss.item()`
-/// or any other synchronisation, cannot look around; when a peer never joins, this thread notices
-/// and aborts the communicator, the stream runs on, and the host's next call throws.
-/// Why a thread, and what it may call: docs/decisions/0010-nccl-backend.md.
+/// Watches collectives on a GPU's stream. A host that waits for the GPU, in `loss.item()` or any
+/// other synchronisation, cannot check for failures. When a peer never joins, this thread notices
+/// and aborts the communicator, the stream continues, and the host's next call throws. Reasons for
+/// a thread, and what it may call: docs/decisions/0010-nccl-backend.md.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -34,8 +34,8 @@ namespace rtrain::comm {
 class NcclWatchdog {
 public:
     using Clock = Backoff::Clock;
-    /// Throws PeerError when another rank has failed or left; must not block. Called with the name
-    /// of the collective that waits.
+    /// Throws PeerError if another rank has failed or left; must not block. Called with the name of
+    /// the collective that waits.
     using LookAtPeers = std::function<void(const char*)>;
 
     NcclWatchdog(NcclCommunicator& communicator, at::Device device, int rank,
@@ -51,26 +51,26 @@ public:
         const std::scoped_lock lock(mutex_);
         pending_.push_back({what, Clock::now(), nullptr});
     }
-    /// It is on its stream, which records `done` behind it.
+    /// It is on its stream, which records `done` after it.
     void issued(std::shared_ptr<const c10::Event> done) {
         const std::scoped_lock lock(mutex_);
         if (!pending_.empty()) {
             pending_.back().done = std::move(done);
         }
     }
-    /// NCCL has refused it. Peers get a moment to tell a better reason.
+    /// NCCL has rejected it. Peers get a moment to report a better reason.
     void refused(const std::string& text) {
         const std::scoped_lock lock(mutex_);
         suspect(text);
     }
 
-    /// Whether an error is known that check() does not throw yet.
+    /// True if an error is known that check() does not throw yet.
     [[nodiscard]] bool suspicious() {
         const std::scoped_lock lock(mutex_);
         return suspicion_.has_value();
     }
 
-    /// Throws what was noticed, once something was; cheap.
+    /// Throws the error that was noticed, if any; cheap.
     void check() const {
         if (failed_.load(std::memory_order_acquire)) {
             std::rethrow_exception(error_);
@@ -78,7 +78,7 @@ public:
     }
     [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
 
-    /// Whether every collective has ended.
+    /// True if every collective has ended.
     [[nodiscard]] bool idle() {
         const std::scoped_lock lock(mutex_);
         forget_ended();
@@ -108,7 +108,7 @@ private:
     };
 
     void run() {
-        // Else destroying an event would create a context on the first device.
+        // Otherwise destroying an event would create a context on the first device.
         c10::impl::VirtualGuardImpl(device_.type()).setDevice(device_);
         relax_stream_capture();
         std::unique_lock lock(mutex_);
@@ -118,7 +118,7 @@ private:
                 look(lock);
             } catch (const std::exception&) {
                 fail(std::current_exception());
-                if (lock.owns_lock()) { // abort() may take long, and nobody is to wait for it here
+                if (lock.owns_lock()) { // abort() may take long: not waited for here
                     lock.unlock();
                 }
                 communicator_.abort();
@@ -127,7 +127,7 @@ private:
         }
     }
 
-    /// Throws what must end the collective under way.
+    /// Throws the error that must end the collective in flight.
     void look(std::unique_lock<std::mutex>& lock) {
         forget_ended();
         const ncclResult_t state = communicator_.state();
@@ -194,7 +194,7 @@ private:
     std::chrono::milliseconds timeout_;
     LookAtPeers look_at_peers_;
 
-    std::mutex mutex_; ///< of what follows, but for error_, which failed_ publishes
+    std::mutex mutex_; ///< guards the members below except error_, which failed_ publishes
     std::condition_variable wake_;
     bool stopping_ = false;
     std::deque<Pending> pending_; ///< in the order of their stream
