@@ -6,6 +6,6 @@
 #include <rtrain/model/prepared_model_definitions.hpp>
 #include <rtrain/model/recompute_definitions.hpp>
 #include <rtrain/model/sharded_engine.hpp>
-#include <rtrain/model/step_parts_definitions.hpp>
+#include <rtrain/model/shard_step_definitions.hpp>
 #include <rtrain/model/sync_batch_norm_definitions.hpp>
 #include <rtrain/model/units_definitions.hpp>

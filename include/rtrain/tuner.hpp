@@ -166,7 +166,7 @@ public:
                 }
             };
             drive_trials(trainer_.options(), begin,
-                         [&](const TrainerOptions& first, detail::FurtherRuns& further) {
+                         [&](const TrainerOptions& first, detail::RunSequence& further) {
                              auto trainer = trainer_.with(first);
                              (void)trainer.fit_each(copy ? *copy : function_, &further);
                          });

@@ -16,7 +16,7 @@
 #include <rtrain/base/random_digits.hpp>
 #include <rtrain/format/safetensors.hpp>
 #include <rtrain/format/torch_file.hpp>
-#include <rtrain/process/late_copy.hpp>
+#include <rtrain/process/deferred_copy.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/safe_name.hpp>
 
@@ -252,7 +252,7 @@ inline LoadedWeights load(torch::nn::Module& module, const std::filesystem::path
                           const LoadWeightsOptions& options) {
     Match matched = match(module, path, options);
     const torch::NoGradGuard no_grad;
-    process::LateCopy::finish_all();
+    process::DeferredCopy::finish_all();
     for (auto& [target, saved] : matched.copies) {
         target.copy_(saved);
     }

@@ -189,9 +189,9 @@ std::string watched(int descriptor) {
     if (storage.empty()) {
         return "";
     }
-    struct Uncounted {
-        Uncounted() { uncounted = true; }
-        ~Uncounted() { uncounted = false; }
+    struct UnsizedDataset {
+        UnsizedDataset() { uncounted = true; }
+        ~UnsizedDataset() { uncounted = false; }
     } const for_the_harness;
     std::array<char, 4096> buffer{};
     const auto link = "/proc/self/fd/" + std::to_string(descriptor);

@@ -9,7 +9,7 @@
 // samples in the order in which all ranks have read them. Prints "RESULT ..." or "ERROR ...".
 #include "fault.hpp"
 
-#include <rtrain/process/late_copy.hpp>
+#include <rtrain/process/deferred_copy.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/trainer.hpp>
 
@@ -26,7 +26,7 @@
 
 namespace {
 
-using rtrain::process::LateCopy;
+using rtrain::process::DeferredCopy;
 
 constexpr const char* images = "/usr/share/datasets/fashion-mnist";
 
@@ -193,7 +193,7 @@ private:
         auto optimizer = worker.prepare(torch::optim::Adam(model->parameters(), 1e-3));
         SampleLog samples(options.rows);
         long step = 0;
-        std::optional<LateCopy::Held> held; // from a report on, until a step
+        std::optional<DeferredCopy::Held> held; // from a report on, until a step
         auto state = rtrain::State{}
                          .add("model", model)
                          .add("optimizer", optimizer)
@@ -231,7 +231,7 @@ private:
         leave(worker, *model.ptr(), optimizer, samples, step);
     }
 
-    void hold(std::optional<LateCopy::Held>& held) const {
+    void hold(std::optional<DeferredCopy::Held>& held) const {
         if (options.policy == "late") {
             held.emplace();
         }

@@ -30,7 +30,7 @@ struct Ranks {
     Communicator* operator->() { return &mpi.communicator(); }
 
     comm::AllReduce reduction(const std::string& name) {
-        const Purpose purpose(name);
+        const CollectiveLabel purpose(name);
         tensors.push_back(mpi.allocate_bucket(1000, torch::kFloat));
         return mpi.all_reduce_async(tensors.back(), ReduceOp::sum);
     }

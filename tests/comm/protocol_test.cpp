@@ -5,8 +5,8 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
-#include <rtrain/comm/call_record.hpp>
-#include <rtrain/comm/rounds.hpp>
+#include <rtrain/comm/collective_log.hpp>
+#include <rtrain/comm/double_buffered_exchange.hpp>
 #include <rtrain/comm/shared_writer.hpp>
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 
 #include <sched.h>
 
-using rtrain::comm::CallRecord;
-using rtrain::comm::Rounds;
+using rtrain::comm::CollectiveLog;
+using rtrain::comm::DoubleBufferedExchange;
 using rtrain::comm::Stages;
 
 namespace {
@@ -79,11 +79,11 @@ void linger(std::minstd_rand& random) {
 TEST_CASE("Rounds.all_see_what_all_wrote") {
     constexpr std::size_t words = 64;
     for (const int size : {1, 2, 3, 5, 8}) {
-        Memory memory(Rounds<Call>::bytes_for(size, words * 8));
+        Memory memory(DoubleBufferedExchange<Call>::bytes_for(size, words * 8));
         std::atomic<int> wrong = 0;
         on_threads(size, [&](int rank) {
             std::minstd_rand random(static_cast<unsigned>(rank));
-            Rounds<Call> rounds(memory.data(), rank, size, words * 8);
+            DoubleBufferedExchange<Call> rounds(memory.data(), rank, size, words * 8);
             for (std::uint64_t round = 1; round <= 400; ++round) {
                 auto* const slot = reinterpret_cast<std::uint64_t*>(rounds.next_slot());
                 for (std::size_t i = 0; i < words; ++i) {
@@ -107,10 +107,10 @@ TEST_CASE("Rounds.all_see_what_all_wrote") {
 }
 
 TEST_CASE("Rounds.a_call_that_differs_is_seen_by_all") {
-    Memory memory(Rounds<Call>::bytes_for(3, 64));
+    Memory memory(DoubleBufferedExchange<Call>::bytes_for(3, 64));
     std::atomic<int> seen = 0;
     on_threads(3, [&](int rank) {
-        Rounds<Call> rounds(memory.data(), rank, 3, 64);
+        DoubleBufferedExchange<Call> rounds(memory.data(), rank, 3, 64);
         rounds.publish({7});
         wait(rounds.stages());
         CHECK_FALSE(rounds.stages().disagreeing().has_value());
@@ -170,12 +170,12 @@ TEST_CASE("Stages.buckets_reduced_in_place") {
 // Ranks are up to several times as many calls ahead as are kept, and look at each other meanwhile.
 TEST_CASE("CallRecord.what_is_overwritten_is_not_compared") {
     for (const int size : {2, 3, 8}) {
-        Memory memory(CallRecord<Call>::bytes_for(size));
+        Memory memory(CollectiveLog<Call>::bytes_for(size));
         std::atomic<int> wrong = 0;
         on_threads(size, [&](int rank) {
             std::minstd_rand random(static_cast<unsigned>(rank) + 20);
-            CallRecord<Call> record(memory.data(), rank, size);
-            for (std::uint64_t number = 1; number <= 6 * CallRecord<Call>::kept; ++number) {
+            CollectiveLog<Call> record(memory.data(), rank, size);
+            for (std::uint64_t number = 1; number <= 6 * CollectiveLog<Call>::kept; ++number) {
                 record.add({number});
                 if (random() % 64 == 0) {
                     linger(random);
@@ -189,10 +189,10 @@ TEST_CASE("CallRecord.what_is_overwritten_is_not_compared") {
 }
 
 TEST_CASE("CallRecord.the_first_call_that_differs_is_found") {
-    Memory memory(CallRecord<Call>::bytes_for(3));
+    Memory memory(CollectiveLog<Call>::bytes_for(3));
     std::atomic<int> right = 0;
     on_threads(3, [&](int rank) {
-        CallRecord<Call> record(memory.data(), rank, 3);
+        CollectiveLog<Call> record(memory.data(), rank, 3);
         for (std::uint64_t number = 1; number <= 50; ++number) {
             record.add({rank == 1 && number >= 20 ? 1000 + number : number});
         }

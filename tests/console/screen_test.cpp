@@ -201,12 +201,12 @@ TEST_CASE("Screen.lines_are_of_the_level_info_and_may_be_json") {
     Screen screen(pipe.writer, up);
     screen.show(at(1), begin);
     {
-        const Speaking quiet(Level::warning, false);
+        const ScopedLogSettings quiet(Level::warning, false);
         screen.print("line");
         screen.show(at(1), begin + 10s);
         CHECK(pipe.text() == "");
     }
-    const Speaking json(Level::info, true);
+    const ScopedLogSettings json(Level::info, true);
     screen.print("a\n\"b\"\n");
     const std::string said = pipe.text();
     CHECK(said.find(R"("message":"a"})") != std::string::npos);
@@ -269,8 +269,7 @@ TEST_CASE("Screen.what_waits_is_bounded") {
     const std::size_t bytes = said.size();
     CHECK(bytes <= Screen::most_waiting + 100'000);
     CHECK(bytes >= Screen::most_waiting - 1001);
-    CHECK(said.find(" lines are missing here: the reader was too slow\n") !=
-          std::string::npos);
+    CHECK(said.find(" lines are missing here: the reader was too slow\n") != std::string::npos);
 }
 
 TEST_CASE("Screen.goes_on_when_nobody_is_there_any_more") {

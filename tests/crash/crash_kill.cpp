@@ -119,13 +119,13 @@ private:
         const auto own = fresh(place_ / "own");
         Oracle oracle(promise, place_ / "storage", own);
         oracle.read();
-        leave_word(oracle);
+        replace_file_unsynced(oracle);
         Job job{
             .saving = saving_, .storage = place_ / "storage", .scratch = own, .attempt = attempt_};
         job.steps_more = to_the_end ? steps_to_the_end : 1'000'000;
         job.on_training = [&](int step) {
             oracle.begin(step);
-            leave_word(oracle);
+            replace_file_unsynced(oracle);
             notes_->add({Mark::What::training, attempt_, step, false});
             notes_->begun = true;
         };
@@ -136,13 +136,13 @@ private:
         notes_->judged = true;
         const Outcome outcome = train(job);
         oracle.end(outcome);
-        leave_word(oracle);
+        replace_file_unsynced(oracle);
         notes_->add({Mark::What::finished, attempt_, 0, false});
         notes_->done = true;
         ::_exit(0);
     }
 
-    void leave_word(const Oracle& oracle) {
+    void replace_file_unsynced(const Oracle& oracle) {
         std::string text;
         for (const std::string& line : oracle.wrong()) {
             text += line + "\n";

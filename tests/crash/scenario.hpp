@@ -100,7 +100,7 @@ inline Disk replay(const Scenario& scenario, std::size_t point, Promise& promise
 }
 
 /// Takes up what is in `storage`: resumes, saves, and ends.
-inline Trace take_up(Saving saving, const std::filesystem::path& scratch) {
+inline Trace resume(Saving saving, const std::filesystem::path& scratch) {
     start_recording(scratch / "storage");
     attempt({.saving = saving,
              .storage = scratch / "storage",
@@ -126,7 +126,7 @@ inline Scenario resumed_run(const Scenario& scenario, std::size_t point, std::ui
     materialise(disk.tree(state), storage);
     promise.outlive_crash(reports_in(run_of(storage)));
     return {scenario.name + ", power failure before " + std::to_string(point) + ", resumed",
-            promise, take_up(promise.saving(), scratch)};
+            promise, resume(promise.saving(), scratch)};
 }
 
 /// The numbers of `right`'s objects in `left`, which is the same tree.
@@ -148,7 +148,7 @@ inline Scenario killed_run(const Scenario& scenario, std::size_t point,
     const auto storage = scratch / "storage";
     std::filesystem::remove_all(storage);
     materialise(left, storage);
-    const Trace later = take_up(promise.saving(), scratch);
+    const Trace later = resume(promise.saving(), scratch);
 
     std::map<Object, Object> numbers;
     match(left, 0, later.before, 0, numbers);

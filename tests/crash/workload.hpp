@@ -50,7 +50,7 @@ struct Job {
     std::optional<std::filesystem::path> resume_from{};
     std::function<void(int step)> on_training{};                  ///< before the first step
     std::function<void(int step, bool checkpoint)> on_returned{}; ///< report() has returned
-    std::function<void(int step, bool in_report)> on_failed{}; ///< it has caught an exception
+    std::function<void(int step, bool in_report)> on_failed{};    ///< it has caught an exception
 };
 
 [[nodiscard]] inline std::filesystem::path run_of(const std::filesystem::path& storage) {

@@ -6,7 +6,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/lines.hpp>
 #include <rtrain/format/json_row.hpp>
-#include <rtrain/format/plain_json.hpp>
+#include <rtrain/format/json_scanner.hpp>
 
 #include <bit>
 #include <cmath>
@@ -23,7 +23,7 @@ namespace {
 
 /// What a plain object has, key by key.
 bool is_plain_object(std::string_view line) {
-    format::PlainJson json(line);
+    format::JsonScanner json(line);
     bool is_plain = json.take('{');
     do {
         is_plain = is_plain && json.take_text() && json.take(':') && json.skip_value();
@@ -37,7 +37,7 @@ bool same(double one, double other) {
 }
 
 /// Takes a value of this cell's kind; where it is a plain one, it is the cell's.
-bool takes(format::PlainJson& json, const format::JsonCell& cell) {
+bool takes(format::JsonScanner& json, const format::JsonCell& cell) {
     using format::JsonKind;
     std::size_t element = 0;
     switch (cell.kind) {
@@ -80,14 +80,14 @@ bool takes(format::PlainJson& json, const format::JsonCell& cell) {
 void read_row(format::JsonRowParser& parser, std::string_view line) {
     const bool is_plain = is_plain_object(line);
     try {
-        format::PlainJson json(line);
+        format::JsonScanner json(line);
         bool goes_on = json.take('{');
         bool rounds = false; // plain numbers may need the parser: -0, integers beyond float64
         for (const format::JsonCell& cell : parser.parse(line)) {
             require(cell.integers.size() == cell.reals.size(), "lists have each number twice");
             require(cell.kind != format::JsonKind::null || cell.integers.empty(), "null is null");
-            goes_on = goes_on && format::PlainJson::is_plain(cell.key) && json.take_key(cell.key) &&
-                      takes(json, cell);
+            goes_on = goes_on && format::JsonScanner::is_plain(cell.key) &&
+                      json.take_key(cell.key) && takes(json, cell);
             rounds = rounds || (cell.kind != format::JsonKind::null &&
                                 cell.kind != format::JsonKind::boolean &&
                                 cell.kind != format::JsonKind::text);

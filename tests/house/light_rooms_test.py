@@ -78,7 +78,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         copy = pathlib.Path(scratch)
         shutil.copytree(root / HEADERS, copy / HEADERS)
-        header = copy / HEADERS / "launch/ending.hpp"
+        header = copy / HEADERS / "launch/fit_outcome.hpp"
         header.write_text(header.read_text(encoding="utf-8") + "#include <c10/util/Exception.h>\n", encoding="utf-8")
         if not any("launch is listed as free of libtorch" in fault for fault in faults(copy)):
             found.append("not noticed")

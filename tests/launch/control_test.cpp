@@ -745,9 +745,8 @@ TEST_CASE("Control.another_user_is_turned_away") {
     std::filesystem::permissions(path, std::filesystem::perms(0777));
     Process inside({"--stranger", path, driver.token()});
     CHECK(contains(inside.output(), "turned away"));
-    CHECK(eventually([&] {
-        return driver.has_refused("user 65534: the process belongs to a different user");
-    }));
+    CHECK(eventually(
+        [&] { return driver.has_refused("user 65534: the process belongs to a different user"); }));
     CHECK_FALSE(driver.joined(1).has_value());
     bystander.check_that_it_goes_on();
 }

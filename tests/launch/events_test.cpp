@@ -26,14 +26,14 @@
 using namespace rtrain;
 using test::code_of;
 using test::contains;
-using Heard = std::vector<std::string>;
+using LineCallback = std::vector<std::string>;
 
 namespace {
 
 /// Writes down what it hears, and looks whether it is on disk.
 class Recorder : public track::Observer {
 public:
-    explicit Recorder(Heard& heard) : heard_(heard) {}
+    explicit Recorder(LineCallback& heard) : heard_(heard) {}
     [[nodiscard]] std::string name() const override { return "the recorder"; }
 
     void started(const track::Started& event) override {
@@ -81,7 +81,7 @@ private:
         return json::parse(text.substr(begin)).as_object();
     }
 
-    Heard& heard_;
+    LineCallback& heard_;
     std::filesystem::path logs_;
 };
 
@@ -157,25 +157,26 @@ void train_with_bad_luck(Run& run) {
 
 TEST_CASE("Events.come_in_order_over_a_restart_and_a_failed_validation" * doctest::timeout(60)) {
     const test::Directory directory("events");
-    Heard heard;
+    LineCallback heard;
     TrainerOptions options = options_in(directory, 1);
     options.validation = {.function = refuse};
     const Result result =
         Fit(options).observe(std::make_shared<Recorder>(heard))(train_with_bad_luck);
-    CHECK(heard == Heard{"started behind 0 from \"\" with 0", "reported 1", "reported 2",
-                         "saved checkpoint_000000", "reported 3",
-                         "restarting on 1 ranks after bad luck",
-                         "started behind 2 from \"checkpoint_000000\" with 1", "reported 3",
-                         "reported 4", "saved checkpoint_000001",
-                         "validated checkpoint_000001: validation_failed the validation function "
-                         "threw: a bad checkpoint",
-                         "closing", "finished"});
+    CHECK(heard ==
+          LineCallback{"started behind 0 from \"\" with 0", "reported 1", "reported 2",
+                       "saved checkpoint_000000", "reported 3",
+                       "restarting on 1 ranks after bad luck",
+                       "started behind 2 from \"checkpoint_000000\" with 1", "reported 3",
+                       "reported 4", "saved checkpoint_000001",
+                       "validated checkpoint_000001: validation_failed the validation function "
+                       "threw: a bad checkpoint",
+                       "closing", "finished"});
     CHECK(result.metrics_history.size() == 4);
 }
 
 TEST_CASE("Events.of_a_run_that_fails_or_makes_room_have_an_end" * doctest::timeout(60)) {
     const test::Directory directory("ends");
-    Heard heard;
+    LineCallback heard;
     CHECK(code_of([&] {
               Fit(options_in(directory))
                   .observe(std::make_shared<Recorder>(heard))(train_with_bad_luck);
@@ -191,8 +192,8 @@ TEST_CASE("Events.of_a_run_that_fails_or_makes_room_have_an_end" * doctest::time
                   throw rtrain::detail::Preempted();
               });
           }) == PreemptionError::own_code);
-    CHECK(heard == Heard{"started behind 2 from \"checkpoint_000000\" with 1", "reported 3",
-                         "saved checkpoint_000001", "closing for a pause", "preempted"});
+    CHECK(heard == LineCallback{"started behind 2 from \"checkpoint_000000\" with 1", "reported 3",
+                                "saved checkpoint_000001", "closing for a pause", "preempted"});
     // A function that catches what is to end it has made room as well.
     heard.clear();
     CHECK(code_of([&] {
@@ -216,18 +217,18 @@ TEST_CASE("Events.of_a_run_that_fails_or_makes_room_have_an_end" * doctest::time
     CHECK(code_of([&] {
               Fit(options).observe(std::make_shared<Recorder>(heard))(train_with_bad_luck);
           }) == "RT-S1");
-    CHECK(heard == Heard{});
+    CHECK(heard == LineCallback{});
 }
 
 TEST_CASE("Events.observers_that_throw_change_nothing" * doctest::timeout(60)) {
     const test::Directory directory("broken");
-    Heard undisturbed;
+    LineCallback undisturbed;
     TrainerOptions options = options_in(directory, 1);
     options.validation = {.function = refuse};
     const auto expected =
         Fit(options).observe(std::make_shared<Recorder>(undisturbed))(train_with_bad_luck);
     options.run.name = "broken";
-    Heard heard;
+    LineCallback heard;
     test::Stderr console;
     const auto result = Fit(options)
                             .observe(std::make_shared<Broken>())

@@ -341,13 +341,13 @@ TEST_CASE("Hosts.ranks_of_this_machine_listen_on_no_network_unless_the_user_says
 }
 
 TEST_CASE("Hosts.deaths_that_each_start_meets_have_a_code") {
-    const Death lonely =
+    const RankExit lonely =
         describe_death(1, "[vm:23889] opal_ifinit: unable to find network interfaces.\n"
                           "The PMIx server's listener thread failed to start. We cannot\n");
     REQUIRE(lonely.code != nullptr);
     CHECK(std::string(lonely.code) == "RT-L46");
     CHECK(lonely.text.find("ip link set lo up") != std::string::npos);
-    const Death large = describe_death(
+    const RankExit large = describe_death(
         153, "mpirun noticed that process rank 1 with PID 0 on node a exited on signal 25 (File "
              "size limit exceeded).\n");
     REQUIRE(large.code != nullptr);
@@ -362,7 +362,7 @@ TEST_CASE("Hosts.deaths_that_each_start_meets_have_a_code") {
           "mpirun was unable to launch the specified application as it could not access\n",
           "[mpiexec@a] match_arg: unrecognized argument foo\n"}) {
         CAPTURE(says);
-        const Death refused = describe_death(1, says);
+        const RankExit refused = describe_death(1, says);
         REQUIRE(refused.code != nullptr);
         CHECK(std::string(refused.code) == "RT-L87");
         CHECK(refused.text.find(says) != std::string::npos);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How ranks begin and end to watch each other, with threads for ranks. mutual_watch_test.cpp has
 // what they find, on real processes.
-#include <rtrain/launch/watch/mutual_watch.hpp>
+#include <rtrain/launch/watch/peer_watchdog.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 using namespace rtrain;
-using rtrain::launch::MutualWatch;
+using rtrain::launch::PeerWatchdog;
 
 namespace {
 
@@ -111,7 +111,7 @@ constexpr std::chrono::milliseconds often{50};
 /// judge. Exit code 0 when it lets them live for far longer than its limit; `loses_one`: it loses
 /// the connection to a rank whose process lives.
 int be_judged(bool loses_one) {
-    launch::HangJudge judge(
+    launch::PeerHangMonitor judge(
         {.rank = 0, .size = 2, .hang = {.idle_s = 1, .busy_s = 1}, .interval = often});
     std::vector<std::unique_ptr<launch::DriverLink>> links;
     for (const int rank : {0, 1}) {
@@ -141,10 +141,10 @@ TEST_CASE("HangJudge.ends_who_hangs_but_not_when_it_may_not_know" * doctest::tim
 }
 
 TEST_CASE("MutualWatch.judges_are_rank_0_its_neighbour_and_the_last" * doctest::timeout(60)) {
-    CHECK(MutualWatch::judges(1) == std::vector<int>{0});
-    CHECK(MutualWatch::judges(2) == std::vector<int>{0, 1});
-    CHECK(MutualWatch::judges(3) == std::vector<int>{0, 1, 2});
-    CHECK(MutualWatch::judges(100) == std::vector<int>{0, 1, 99});
+    CHECK(PeerWatchdog::judges(1) == std::vector<int>{0});
+    CHECK(PeerWatchdog::judges(2) == std::vector<int>{0, 1});
+    CHECK(PeerWatchdog::judges(3) == std::vector<int>{0, 1, 2});
+    CHECK(PeerWatchdog::judges(100) == std::vector<int>{0, 1, 99});
 }
 
 TEST_CASE("MutualWatch.begins_and_ends_often_and_leaves_nothing" * doctest::timeout(240)) {
@@ -154,8 +154,8 @@ TEST_CASE("MutualWatch.begins_and_ends_often_and_leaves_nothing" * doctest::time
         CAPTURE(size);
         Ranks ranks(size);
         for (int time = 0; time < 10; ++time) {
-            ranks.run([&](int rank, const MutualWatch::Gather& gather) {
-                const MutualWatch watch(rank, size, HangConfig{}, gather);
+            ranks.run([&](int rank, const PeerWatchdog::Gather& gather) {
+                const PeerWatchdog watch(rank, size, HangConfig{}, gather);
                 ranks.wait(); // all have heard that all have joined
                 RankStatus::current().advance();
             });
@@ -169,13 +169,13 @@ TEST_CASE("MutualWatch.begins_and_ends_often_and_leaves_nothing" * doctest::time
 TEST_CASE("MutualWatch.one_rank_can_switch_it_off_for_all" * doctest::timeout(60)) {
     const Temporary temporary;
     Ranks ranks(3);
-    ranks.run([&](int rank, const MutualWatch::Gather& gather) {
+    ranks.run([&](int rank, const PeerWatchdog::Gather& gather) {
         int calls = 0;
-        const MutualWatch watch(rank, 3, HangConfig{.enabled = rank != 2},
-                                [&](const std::string& mine) {
-                                    ++calls;
-                                    return gather(mine);
-                                });
+        const PeerWatchdog watch(rank, 3, HangConfig{.enabled = rank != 2},
+                                 [&](const std::string& mine) {
+                                     ++calls;
+                                     return gather(mine);
+                                 });
         CHECK(calls == 1);
     });
 }
@@ -190,8 +190,8 @@ TEST_CASE("MutualWatch.says_why_it_cannot_be" * doctest::timeout(60)) {
         few.rlim_cur = static_cast<rlim_t>(launch::open_descriptors() + 20);
         ::setrlimit(RLIMIT_NOFILE, &few);
         Ranks ranks(2);
-        ranks.run([&](int rank, const MutualWatch::Gather& gather) {
-            const MutualWatch watch(rank, 2, HangConfig{}, gather);
+        ranks.run([&](int rank, const PeerWatchdog::Gather& gather) {
+            const PeerWatchdog watch(rank, 2, HangConfig{}, gather);
         });
         ::setrlimit(RLIMIT_NOFILE, &before);
         CHECK(error.text().find("watching 2 ranks needs") != std::string::npos);
@@ -201,8 +201,8 @@ TEST_CASE("MutualWatch.says_why_it_cannot_be" * doctest::timeout(60)) {
     SUBCASE("no judge can listen") {
         ::setenv("TMPDIR", (temporary.path() / "missing").c_str(), 1);
         Ranks ranks(2);
-        ranks.run([&](int rank, const MutualWatch::Gather& gather) {
-            const MutualWatch watch(rank, 2, HangConfig{}, gather);
+        ranks.run([&](int rank, const PeerWatchdog::Gather& gather) {
+            const PeerWatchdog watch(rank, 2, HangConfig{}, gather);
         });
         CHECK(error.text().find("hangs of the ranks may go unnoticed") != std::string::npos);
         CHECK(error.text().find("rank 0 of 2: ") != std::string::npos);
@@ -210,9 +210,9 @@ TEST_CASE("MutualWatch.says_why_it_cannot_be" * doctest::timeout(60)) {
     }
     SUBCASE("one rank does not reach one judge") {
         Ranks ranks(3);
-        ranks.run([&](int rank, const MutualWatch::Gather& gather) {
+        ranks.run([&](int rank, const PeerWatchdog::Gather& gather) {
             int calls = 0;
-            const MutualWatch watch(rank, 3, HangConfig{}, [&](const std::string& mine) {
+            const PeerWatchdog watch(rank, 3, HangConfig{}, [&](const std::string& mine) {
                 std::vector<std::string> all = gather(mine);
                 if (++calls == 2 && rank == 2) { // where the judges are
                     const auto place = all[1].find("|unix=");

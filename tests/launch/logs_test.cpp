@@ -155,13 +155,13 @@ TEST_CASE("Console.says_what_its_level_allows") {
     test::Stderr shown;
     console::say("one");
     {
-        const console::Speaking speaking(LogLevel("warning"), false);
+        const console::ScopedLogSettings speaking(LogLevel("warning"), false);
         console::say("two");
         console::warn("three %d", 3);
         console::error("four");
     }
     {
-        const console::Speaking speaking(LogLevel("error"), false);
+        const console::ScopedLogSettings speaking(LogLevel("error"), false);
         console::warn("five");
         console::error("six");
     }
@@ -175,7 +175,7 @@ TEST_CASE("Console.what_it_says_does_not_control_the_terminal") {
     console::warn("%s", "a\x1b[2J\r\x7f\xc2\x9b"
                         "1m \xe2\x80\xae \x9b \xe2\x82\xac\tb\nc");
     {
-        const console::Speaking speaking(LogLevel("info"), true);
+        const console::ScopedLogSettings speaking(LogLevel("info"), true);
         console::say("%s", "\x1b[2J \xc2\x9b \xe2\x80\xae");
     }
     const auto lines = lines_of(shown.text());
@@ -219,7 +219,7 @@ TEST_CASE("Locale.text_does_not_depend_on_the_global_one") {
 TEST_CASE("Console.records_are_json_whatever_they_say") {
     test::Stderr shown;
     {
-        const console::Speaking speaking(LogLevel("info"), true);
+        const console::ScopedLogSettings speaking(LogLevel("info"), true);
         console::say("%s", "a \"quote\", a \\, a\nline, \x01, \xff\xc3, \xe2\x82\xac");
         console::manner.rank = 3;
         console::error("gone");

@@ -43,9 +43,9 @@ public:
                  .prepare =
                      [result](bool, const std::vector<std::string>&) {
                          std::filesystem::remove(result);
-                         return Surroundings{.variables = {{"RESULT", result.string()}},
-                                             .directory = result.parent_path(),
-                                             .keeps_input = true};
+                         return LaunchEnvironment{.variables = {{"RESULT", result.string()}},
+                                                  .directory = result.parent_path(),
+                                                  .keeps_input = true};
                      },
                  .result = [result]() -> std::optional<std::string> {
                      return std::filesystem::exists(result)

@@ -207,7 +207,7 @@ void train_a_clone_on_rank_0(NetImpl& n, Subject& s) {
     }
 }
 
-void look_around(NetImpl& n, Subject&) {
+void poll(NetImpl& n, Subject&) {
     std::ostringstream text;
     text << n;
     (void)n.modules();
@@ -333,7 +333,7 @@ const Row rows[] = {
     {"forward under no_grad", forward_under<torch::NoGradGuard>, averaged},
     {"forward in inference mode", forward_under<c10::InferenceMode>, averaged},
     {"forward without backward", forward_only, averaged},
-    {"pretty_print and lists of members", look_around, averaged},
+    {"pretty_print and lists of members", poll, averaged},
     // copies
     {"clone", [](N& n, S& s) { s.kept = n.clone(); }, averaged},
     {"a clone trained on one rank", train_a_clone_on_rank_0, averaged},

@@ -3,7 +3,7 @@
 // the report, whatever comes first behind it.
 #include "../support.hpp"
 
-#include <rtrain/process/late_copy.hpp>
+#include <rtrain/process/deferred_copy.hpp>
 #include <rtrain/weights.hpp>
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@
 #include <vector>
 
 using namespace rtrain;
-using process::LateCopy;
+using process::DeferredCopy;
 using Saved = std::map<std::string, at::Tensor>;
 
 namespace {
@@ -93,7 +93,7 @@ void require_checkpoints_of_the_report(const Options& options, std::optional<boo
     const RunConfig late = run_in(directory, "late", late_copies);
     train<checkpoint::Sharded>(at_once, options, behind);
     {
-        const LateCopy::Held held;
+        const DeferredCopy::Held held;
         train<Policy>(late, options, behind);
     }
     for (int number = 0; number < 2; ++number) {
@@ -177,7 +177,8 @@ TEST_CASE_TEMPLATE("LateCopy.restoring_waits_for_it" * doctest::timeout(300), Op
             (void)worker.get_all_reported_checkpoints(ConsistencyMode::committed); // it is there
             step();
             step();
-            const LateCopy::Held held; // the report of what is now is undone before it is copied
+            const DeferredCopy::Held
+                held; // the report of what is now is undone before it is copied
             worker.report({{"undone", 1}}, state);
             (void)worker.restore(state);
         });
@@ -192,7 +193,7 @@ TEST_CASE("LateCopy.is_behind_the_report_where_options_say_so" * doctest::timeou
     const auto is_late = [](const auto& options, std::optional<bool> late_copies) {
         const test::Directory directory("late-or-not");
         const RunConfig run = run_in(directory, "run", late_copies);
-        const LateCopy::Held held;
+        const DeferredCopy::Held held;
         bool late = false;
         train<checkpoint::AsyncSharded>(
             run, options, [&](auto& worker, auto& /*model*/, const auto& step, auto& /*state*/) {
@@ -216,7 +217,7 @@ TEST_CASE("LateCopy.what_is_written_by_hand_meanwhile_is_an_error" * doctest::ti
     const test::Directory directory("late-by-hand");
     const RunConfig run = run_in(directory, "run", true);
     const auto message = test::message_of([&] {
-        std::optional<LateCopy::Held> held(std::in_place);
+        std::optional<DeferredCopy::Held> held(std::in_place);
         train<checkpoint::Async>(
             run, DataParallelOptions{},
             [&](auto& /*worker*/, auto& model, const auto& step, auto& /*state*/) {
@@ -257,7 +258,7 @@ TEST_CASE("LateCopy.what_is_stepped_by_optimizers_that_are_not_prepared_is_copie
     const RunConfig late = run_in(directory, "late", true);
     train_plainly(at_once, checkpoint::Sync{});
     {
-        const LateCopy::Held held; // nobody would copy what is late
+        const DeferredCopy::Held held; // nobody would copy what is late
         train_plainly(late, checkpoint::Async{});
     }
     for (int number = 0; number < 2; ++number) {
@@ -278,7 +279,7 @@ TEST_CASE_TEMPLATE("LateCopy.ranks_that_have_drifted_apart_save_nothing" * docte
                 const torch::NoGradGuard no_grad;
                 model->out->bias.add_(1e-3);
             }
-            const LateCopy::Held held; // a step has to wait for the comparison, too
+            const DeferredCopy::Held held; // a step has to wait for the comparison, too
             worker.report({{"step", 0}}, state);
             model(torch::ones({4, 784})).square().mean().backward();
             optimizer.step();

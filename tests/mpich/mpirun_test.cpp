@@ -23,7 +23,7 @@ namespace {
 
 struct Outcome {
     std::vector<std::string> lines; ///< "0: text", sorted
-    launch::Death death;
+    launch::RankExit death;
     int status = 0;
 };
 

@@ -143,7 +143,8 @@ ShownReports read_wandb(const fs::path& run) {
     for (std::size_t i = 0; i < shown_run.history.size(); ++i) {
         const auto& items = shown_run.history.at(i);
         CHECK(items.at("_step") == std::to_string(shown_run.steps.at(i)));
-        shown.emplace_back(std::stoll(items.at("_step")), json::parse(items.at("loss")).to_number<double>());
+        shown.emplace_back(std::stoll(items.at("_step")),
+                           json::parse(items.at("loss")).to_number<double>());
     }
     CHECK((shown.empty() || shown_run.summary.at("loss") == shown_run.history.back().at("loss")));
     return shown;

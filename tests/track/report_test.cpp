@@ -316,7 +316,7 @@ TEST_CASE("ReportPage.is_small_whatever_was_reported") {
     CHECK(run.curves().left_out() == 50);
     CHECK(contains(page, "50 more are omitted."));
     CHECK(contains(page, "1002 more are omitted.")); // of the configuration
-    CHECK(contains(page, "checkpoint_5<"));           // the best one, though it is old
+    CHECK(contains(page, "checkpoint_5<"));          // the best one, though it is old
     CHECK(page.size() < 5'000'000);
 }
 

@@ -61,14 +61,14 @@ public:
             last = track::number_of(line) == iteration ? line : last;
         }
         (void)log_.open(iteration > 0 ? &last : nullptr, [](const Config& /*line*/) {});
-        trackers_.take_up({.name = "r",
-                           .directory = directory_,
-                           .location = directory_.string(),
-                           .config = config_,
-                           .attempt = "a" + std::to_string(++attempts_),
-                           .position = {.iteration = iteration, .step = step},
-                           .resumed = iteration > 0},
-                          {{{log_.size(), log_.iteration()}, {steps_size, step}}});
+        trackers_.resume({.name = "r",
+                          .directory = directory_,
+                          .location = directory_.string(),
+                          .config = config_,
+                          .attempt = "a" + std::to_string(++attempts_),
+                          .position = {.iteration = iteration, .step = step},
+                          .resumed = iteration > 0},
+                         {{{log_.size(), log_.iteration()}, {steps_size, step}}});
     }
 
     void report(const Config& metrics) {
@@ -89,7 +89,7 @@ public:
         trackers_.grow(track::step_log, {steps.size(), step_});
     }
 
-    void close(track::Ending ending = track::Ending::finished) {
+    void close(track::FitOutcome ending = track::FitOutcome::finished) {
         trackers_.finish(track::TrackerThread::Clock::now() + patience_, ending);
     }
 

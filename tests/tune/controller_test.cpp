@@ -991,7 +991,7 @@ TEST_CASE("States.in_memory_are_those_of_their_files") {
         std::filesystem::remove(file);
         std::ofstream(file) << bytes;
     };
-    tune::internal::KeptStates states(10);
+    tune::internal::StateCache states(10);
     const auto found = [&](const std::filesystem::path& path) {
         const auto bytes = states.find(path);
         return bytes ? **bytes : "";

@@ -4,9 +4,9 @@
 #include "../launch/programs.hpp"
 
 #include <rtrain/base/json.hpp>
-#include <rtrain/tune/slot_agent.hpp>
 #include <rtrain/tune/slot_places.hpp>
 #include <rtrain/tune/slots.hpp>
+#include <rtrain/tune/trial_worker.hpp>
 
 #include <doctest/doctest.h>
 
@@ -177,7 +177,7 @@ TEST_CASE("Slots.a_rank_that_cannot_reach_rank_0_says_so") {
         const tune::Slots gone(true); // nobody listens there any more
         address = gone.address();
     }
-    const auto join = [&] { const tune::SlotAgent agent(address, 1, {}); };
+    const auto join = [&] { const tune::TrialWorker agent(address, 1, {}); };
     CHECK(test::code_of(join) == "RT-U114");
     CHECK(contains(test::message_of(join), "rank 0 cannot be reached at 127.0.0.1:"));
 }

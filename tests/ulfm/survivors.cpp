@@ -40,12 +40,12 @@ double now_s() {
         .count();
 }
 
-struct Death {
+struct RankExit {
     int rank = 0; ///< at the start of the job
     int step = 0;
     bool by_signal = true;
 
-    explicit Death(std::string text) {
+    explicit RankExit(std::string text) {
         for (char& c : text) {
             c = c == ':' ? ' ' : c;
         }
@@ -59,7 +59,7 @@ struct Death {
 /// What a run leaves for survivors.py.
 class Traces {
 public:
-    Traces(std::filesystem::path storage, std::vector<Death> deaths)
+    Traces(std::filesystem::path storage, std::vector<RankExit> deaths)
         : storage_(std::move(storage)), deaths_(std::move(deaths)) {
         std::filesystem::create_directories(storage_ / "rows");
     }
@@ -88,7 +88,7 @@ public:
     }
 
     void die_if_due(int step) const {
-        for (const Death& death : deaths_) {
+        for (const RankExit& death : deaths_) {
             const auto name = rtrain::detail::concat("death-", death.rank, '-', death.step);
             if (death.rank == launch::env_int("OMPI_COMM_WORLD_RANK") && death.step == step &&
                 ::open((storage_ / name).c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600) >= 0) {
@@ -104,7 +104,7 @@ private:
     }
 
     std::filesystem::path storage_;
-    std::vector<Death> deaths_;
+    std::vector<RankExit> deaths_;
 };
 
 void train(auto& worker, const Traces& traces, bool bits) {
@@ -157,7 +157,7 @@ int main(int argc, char** argv) {
     }
     const std::string storage = argv[1];
     const bool bits = std::string(argv[2]) == "bits";
-    const Traces traces(storage, std::vector<Death>(argv + 6, argv + argc));
+    const Traces traces(storage, std::vector<RankExit>(argv + 6, argv + argc));
     const auto x = torch::sin(torch::arange(row_count * 16).view({row_count, 16}));
     Trainer<backend::Mpi, data::Permuted> trainer(
         {.scaling = {.num_workers = {std::stoi(argv[3]), std::stoi(argv[4])},

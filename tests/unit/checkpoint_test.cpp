@@ -8,8 +8,8 @@
 #include <rtrain/checkpoint/store.hpp>
 #include <rtrain/checkpoint/user_files.hpp>
 #include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/format/checksummed_json.hpp>
 #include <rtrain/format/safetensors.hpp>
-#include <rtrain/format/sealed_json.hpp>
 #include <rtrain/storage/local.hpp>
 
 #include <doctest/doctest.h>
@@ -128,16 +128,17 @@ TEST_CASE("Crc32c.is_the_standard_one") {
 
 TEST_CASE("SealedJson.finds_every_change") {
     for (const Config& object : {Config{}, Config{{"a", 1}, {"b", {{"c", "crc32c"}}}}}) {
-        const std::string good = checkpoint::seal(object);
-        CHECK(checkpoint::unseal(good) == object);
+        const std::string good = checkpoint::with_checksum(object);
+        CHECK(checkpoint::parse_checked(good) == object);
         for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
             std::string bad = good;
             bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
             CAPTURE(bad);
-            CHECK_THROWS_AS((void)checkpoint::unseal(bad), std::invalid_argument);
+            CHECK_THROWS_AS((void)checkpoint::parse_checked(bad), std::invalid_argument);
         }
         for (std::size_t size = 0; size < good.size(); ++size) {
-            CHECK_THROWS_AS((void)checkpoint::unseal(good.substr(0, size)), std::invalid_argument);
+            CHECK_THROWS_AS((void)checkpoint::parse_checked(good.substr(0, size)),
+                            std::invalid_argument);
         }
     }
 }
@@ -286,7 +287,7 @@ TEST_CASE("Manifest.contradictions_are_errors") {
     CHECK(code_of([] { (void)checkpoint::parse_manifest(R"({"format":"other"})"); }) == "RT-K1");
     CHECK(code_of([] {
               (void)checkpoint::parse_manifest(
-                  checkpoint::seal({{"format", "rtrain-checkpoint"}, {"version", 3}}));
+                  checkpoint::with_checksum({{"format", "rtrain-checkpoint"}, {"version", 3}}));
           }) == "RT-K1");
 }
 

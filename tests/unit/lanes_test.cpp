@@ -58,11 +58,11 @@ T one_of(Random& random, const std::vector<T>& values) {
 }
 
 /// Ranks that agree, each called by a thread of its own.
-class Agreement {
+class CollectiveFlag {
 public:
-    explicit Agreement(int size) : meeting_(size), known_(static_cast<std::size_t>(size)) {}
+    explicit CollectiveFlag(int size) : meeting_(size), known_(static_cast<std::size_t>(size)) {}
 
-    [[nodiscard]] data::GreatestOfRanks of(int rank) {
+    [[nodiscard]] data::AllReduceMax of(int rank) {
         return [this, rank](at::Tensor& mine) {
             times += rank == 0 ? 1 : 0;
             known_[static_cast<std::size_t>(rank)] = mine.clone();
@@ -128,7 +128,7 @@ struct Loop {
         Taken taken{.batches = std::vector<std::vector<Rows>>(ranks),
                     .positions = std::vector<data::Position>(ranks),
                     .errors = std::vector<std::exception_ptr>(ranks)};
-        Agreement agreement(size);
+        CollectiveFlag agreement(size);
         {
             std::vector<std::jthread> threads;
             for (int rank = 0; rank < size; ++rank) {
@@ -150,8 +150,7 @@ struct Loop {
 
 private:
     void walk(int rank, int size, int most, const std::shared_ptr<data::Position>& position,
-              data::GreatestOfRanks agree, std::vector<Rows>& batches,
-              data::Position& place) const {
+              data::AllReduceMax agree, std::vector<Rows>& batches, data::Position& place) const {
         data::Batches loop(dataset, policy, rank, size, at::kCPU, options, position, std::nullopt,
                            true, std::move(agree));
         for (auto& batch : loop) {

@@ -3,7 +3,7 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
-#include <rtrain/process/late_copy.hpp>
+#include <rtrain/process/deferred_copy.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-using rtrain::process::LateCopy;
+using rtrain::process::DeferredCopy;
 
 namespace {
 
@@ -33,13 +33,13 @@ TEST_CASE("LateCopy.writers_wait_and_help" * doctest::timeout(120)) {
         std::vector<std::byte> copy(live.size());
         std::uint32_t sum = 0;
         int calls = 0;
-        const auto late = LateCopy::begin({{live.data(), copy.data(), 7},
-                                           {live.data() + 7, copy.data() + 7, live.size() - 7},
-                                           {live.data(), nullptr, live.size(), &sum}},
-                                          [&] { ++calls; });
+        const auto late = DeferredCopy::begin({{live.data(), copy.data(), 7},
+                                               {live.data() + 7, copy.data() + 7, live.size() - 7},
+                                               {live.data(), nullptr, live.size(), &sum}},
+                                              [&] { ++calls; });
         std::thread beside([&] { late->finish_beside(); });
-        std::thread other([] { LateCopy::finish_all(); });
-        LateCopy::finish_all();
+        std::thread other([] { DeferredCopy::finish_all(); });
+        DeferredCopy::finish_all();
         CHECK(calls == 1);
         std::fill(live.begin(), live.end(), std::byte{1}); // a step
         CHECK(copy == then);
@@ -53,12 +53,12 @@ TEST_CASE("LateCopy.writers_wait_and_help" * doctest::timeout(120)) {
 TEST_CASE("LateCopy.while_it_is_held_only_a_writer_copies" * doctest::timeout(120)) {
     std::vector<std::byte> live = numbered(1000);
     std::vector<std::byte> copy(live.size());
-    const LateCopy::Held held;
-    const auto late = LateCopy::begin({{live.data(), copy.data(), live.size()}}, [] {});
+    const DeferredCopy::Held held;
+    const auto late = DeferredCopy::begin({{live.data(), copy.data(), live.size()}}, [] {});
     std::thread beside([&] { late->finish_beside(); });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     std::fill(live.begin(), live.end(), std::byte{2}); // by who does not wait
-    LateCopy::finish_all();
+    DeferredCopy::finish_all();
     beside.join();
     CHECK(copy == live);
 }

@@ -211,7 +211,7 @@ TEST_CASE("Readers.json_columns_have_the_types_of_the_first_rows") {
 
 TEST_CASE("Readers.json_rows_are_the_same_however_they_are_written") {
     const testing::ScratchDirectory scratch;
-    // Of each, all rows but the first are tried as plain ones, with what PlainJson knows and not.
+    // Of each, all rows but the first are tried as plain ones, with what JsonScanner knows and not.
     const std::string row =
         R"({"i": -7, "d": 0.1, "b": true, "t": "a b", "l": [1, 2], "r": [0.5, null, 3]})";
     const std::string same =

@@ -5,7 +5,7 @@
 #include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/format/safetensors.hpp>
-#include <rtrain/launch/ending.hpp>
+#include <rtrain/launch/fit_outcome.hpp>
 #include <rtrain/launch/supervise/mpirun.hpp>
 #include <rtrain/launch/supervise/rank_output.hpp>
 #include <rtrain/process/preemption_notice.hpp>
@@ -78,7 +78,7 @@ TEST_CASE("RankOutput.records_say_themselves_whose_they_are") {
     const std::string record = console::record(1, console::Level::warning, "slow");
     const launch::RankLine line{1, record};
     CHECK(line.readable() == "[rank 1] " + record); // the program's own, for all we know
-    const console::Speaking speaking(console::Level::info, true);
+    const console::ScopedLogSettings speaking(console::Level::info, true);
     CHECK(line.readable() == record);
     CHECK(launch::RankLine{1, "text"}.readable() == "[rank 1] text");
 }
@@ -111,7 +111,7 @@ TEST_CASE("Ending.comes_back_from_its_file") {
     const std::vector<Failure> of_ranks{
         {.code = "RT-D4", .rank = 0, .message = "torn"},
         {.kind = Failure::Kind::died, .rank = 2, .message = "the process died"}};
-    const auto ending = launch::Ending::of(TrainingFailedError("it failed", of_ranks));
+    const auto ending = launch::FitOutcome::of(TrainingFailedError("it failed", of_ranks));
     const auto read = launch::ending_from(launch::to_json(ending));
     CHECK(read.failure == ending.failure);
     CHECK((read.of_ranks == of_ranks));
@@ -462,13 +462,13 @@ TEST_CASE("Run.a_manifest_without_the_number_of_its_report_is_skipped") {
     for (const boost::json::value& number :
          {boost::json::value(nullptr), boost::json::value("2"), boost::json::value(2.5),
           boost::json::value(-2), boost::json::value(std::numeric_limits<std::int64_t>::max())}) {
-        Config fields = checkpoint::unseal(test::read(file));
+        Config fields = checkpoint::parse_checked(test::read(file));
         Config& metrics = fields.at("metrics").as_object();
         metrics.erase("training_iteration");
         if (!number.is_null()) {
             metrics["training_iteration"] = number;
         }
-        test::write(file, checkpoint::seal(fields));
+        test::write(file, checkpoint::with_checksum(fields));
         CHECK(Result::from_path(directory.path() / "r").checkpoint->path.filename() ==
               "checkpoint_000000");
         CHECK(code_of([&] {
@@ -481,9 +481,9 @@ TEST_CASE("Run.a_manifest_without_the_number_of_its_report_is_skipped") {
 
     const auto newest = directory.path() / "r/checkpoint_000002/manifest.json";
     for (const boost::json::value& time : {boost::json::value(nullptr), boost::json::value("1")}) {
-        Config fields = checkpoint::unseal(test::read(newest));
+        Config fields = checkpoint::parse_checked(test::read(newest));
         fields.at("metrics").as_object()["time_total_s"] = time;
-        test::write(newest, checkpoint::seal(fields));
+        test::write(newest, checkpoint::with_checksum(fields));
         train();
         CHECK(restored == 1);
         std::filesystem::remove_all(directory.path() / "r/checkpoint_000003");

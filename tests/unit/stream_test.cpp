@@ -7,7 +7,7 @@
 #include <rtrain/data/position.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/sharded.hpp>
-#include <rtrain/data/stream_feed.hpp>
+#include <rtrain/data/stream_batch_sampler.hpp>
 #include <rtrain/data/stream_order.hpp>
 #include <rtrain/data/streaming.hpp>
 #include <rtrain/process/reading.hpp>

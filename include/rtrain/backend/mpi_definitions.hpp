@@ -28,11 +28,11 @@ RTRAIN_DOOR bool Mpi::can_survive_deaths() {
 }
 
 RTRAIN_DOOR bool Mpi::survives_deaths() const {
-    return comm::LivingRanks::current().survive_deaths();
+    return comm::SurvivingRanks::current().survive_deaths();
 }
 
 RTRAIN_DOOR std::vector<int> Mpi::rejoin() {
-    comm::LivingRanks& living = comm::LivingRanks::current();
+    comm::SurvivingRanks& living = comm::SurvivingRanks::current();
     std::vector<int> lost;
     if (living.survive_deaths()) {
         lost = living.cut_out(communicator_->world().died());

@@ -3,7 +3,7 @@
 /// Writing into parameters, even if ranks share their memory.
 #pragma once
 
-#include <rtrain/process/late_copy.hpp>
+#include <rtrain/process/deferred_copy.hpp>
 #include <rtrain/process/read_only_memory.hpp>
 
 #include <ATen/Functions.h>
@@ -15,7 +15,7 @@ namespace rtrain::detail {
 /// ranks of the node see the writes: they write the same, or only one writes while none computes.
 /// No copy of this process's memory is in flight then.
 [[nodiscard]] inline at::Tensor writable(const at::Tensor& tensor) {
-    process::LateCopy::finish_all();
+    process::DeferredCopy::finish_all();
     if (!tensor.is_cpu() || tensor.numel() == 0) {
         return tensor;
     }

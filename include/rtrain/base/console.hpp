@@ -21,21 +21,21 @@
 namespace rtrain::console {
 
 /// Log settings of this process; RunConfig::logging during a fit() call.
-struct Manner {
+struct LogSettings {
     std::atomic<Level> least{Level::info}; ///< lower levels are not logged
     std::atomic<bool> json{false};         ///< one JSON object per line
     std::atomic<int> rank{-1};             ///< of this process; -1: not a rank, or not known yet
 };
-inline Manner manner;
+inline LogSettings manner;
 
 /// Applies log settings while it lives.
-class Speaking {
+class ScopedLogSettings {
 public:
-    Speaking(Level least, bool json) noexcept
+    ScopedLogSettings(Level least, bool json) noexcept
         : least_(manner.least.exchange(least)), json_(manner.json.exchange(json)) {}
-    Speaking(const Speaking&) = delete;
-    Speaking& operator=(const Speaking&) = delete;
-    ~Speaking() {
+    ScopedLogSettings(const ScopedLogSettings&) = delete;
+    ScopedLogSettings& operator=(const ScopedLogSettings&) = delete;
+    ~ScopedLogSettings() {
         manner.least = least_;
         manner.json = json_;
         manner.rank = -1;

@@ -8,7 +8,7 @@
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/download.hpp>
 #include <rtrain/checkpoint/verify.hpp>
-#include <rtrain/format/sealed_json.hpp>
+#include <rtrain/format/checksummed_json.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/lock.hpp>
@@ -85,7 +85,7 @@ RTRAIN_DOOR boost::json::object Checkpoint::metadata() const {
         throw checkpoint::internal::damaged(at.path, metadata_file, checkpoint::not_a_plain_file);
     }
     try {
-        return checkpoint::unseal(at.filesystem.read(file));
+        return checkpoint::parse_checked(at.filesystem.read(file));
     } catch (const std::invalid_argument& error) {
         throw CheckpointError(
             "RT-K2", detail::concat(at.filesystem.uri(file), " is damaged: ", error.what()));
@@ -94,7 +94,7 @@ RTRAIN_DOOR boost::json::object Checkpoint::metadata() const {
 
 RTRAIN_DOOR void Checkpoint::set_metadata(const boost::json::object& metadata) const {
     const storage::Location at = location();
-    at.filesystem.write(at.path + "/" + metadata_file, checkpoint::seal(metadata));
+    at.filesystem.write(at.path + "/" + metadata_file, checkpoint::with_checksum(metadata));
 }
 
 RTRAIN_DOOR void Checkpoint::update_metadata(const boost::json::object& metadata) const {

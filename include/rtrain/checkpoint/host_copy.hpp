@@ -8,7 +8,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
-#include <rtrain/process/late_copy.hpp>
+#include <rtrain/process/deferred_copy.hpp>
 #include <rtrain/process/read_only_memory.hpp>
 
 #include <ATen/Functions.h>
@@ -46,7 +46,7 @@ public:
             bytes += padded(tensor);
         });
         reserve(bytes);
-        std::vector<process::LateCopy::Range> ranges;
+        std::vector<process::DeferredCopy::Range> ranges;
         sources_ = std::make_shared<Sources>();
         char* free = memory_;
         for_each_tensor(live, [&](const std::string& name, at::Tensor& tensor) {
@@ -71,7 +71,8 @@ public:
                               tensor.nbytes(), &sums_[i].sum});
         }
         if (!ranges.empty()) {
-            late_ = process::LateCopy::begin(ranges, [sources = sources_] { sources->compare(); });
+            late_ =
+                process::DeferredCopy::begin(ranges, [sources = sources_] { sources->compare(); });
         }
         live.compared.clear();
         return live;
@@ -195,7 +196,7 @@ private:
     std::size_t size_ = 0;
     std::vector<ComparedSum> sums_;
     std::shared_ptr<Sources> sources_;
-    std::shared_ptr<process::LateCopy> late_; ///< reads the sources, writes to the memory
+    std::shared_ptr<process::DeferredCopy> late_; ///< reads the sources, writes to the memory
 };
 
 } // namespace rtrain::checkpoint

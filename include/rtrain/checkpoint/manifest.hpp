@@ -8,7 +8,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/parsing.hpp>
 #include <rtrain/checkpoint/contents.hpp>
-#include <rtrain/format/sealed_json.hpp>
+#include <rtrain/format/checksummed_json.hpp>
 #include <rtrain/version.hpp>
 
 #include <boost/json/object.hpp>
@@ -37,7 +37,7 @@ struct Manifest {
     for (auto& item : to_json(manifest.contents)) {
         text[item.key()] = std::move(item.value());
     }
-    return seal(std::move(text));
+    return with_checksum(std::move(text));
 }
 
 /// True if a manifest.json was written by rtrain.
@@ -55,7 +55,7 @@ struct Manifest {
     const auto damaged = [&](const char* why) {
         return CheckpointError("RT-K2", detail::concat(name, " is damaged: ", why));
     };
-    const boost::json::object fields = detail::parsed([&] { return unseal(text); }, damaged);
+    const boost::json::object fields = detail::parsed([&] { return parse_checked(text); }, damaged);
     const auto* const version = fields.if_contains("version");
     if (version == nullptr || *version != 2) {
         throw CheckpointError("RT-K1",

@@ -18,7 +18,7 @@
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/checkpoint/contents.hpp>
 #include <rtrain/checkpoint/manifest.hpp>
-#include <rtrain/format/sealed_json.hpp>
+#include <rtrain/format/checksummed_json.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/local.hpp>
@@ -148,7 +148,7 @@ public:
                 }
                 std::this_thread::sleep_for(pause);
             }
-            const auto list = unseal(run_.filesystem.read(file));
+            const auto list = parse_checked(run_.filesystem.read(file));
             if (const auto* const error = list.if_contains("error")) {
                 throw CheckpointError("RT-K13",
                                       detail::concat("rank ", rank, " could not write its part of ",
@@ -310,7 +310,8 @@ private:
     }
 
     void leave_list(const std::string& name, int rank, boost::json::object list) const {
-        storage::leave_word(run_.filesystem, list_of(name, rank), seal(std::move(list)));
+        storage::replace_file_unsynced(run_.filesystem, list_of(name, rank),
+                                       with_checksum(std::move(list)));
     }
 
     static void sync_directories_of(const Contents& contents,

@@ -7,7 +7,7 @@
 
 #include <rtrain/checkpoint/validation.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/format/sealed_json.hpp>
+#include <rtrain/format/checksummed_json.hpp>
 
 #include <boost/json/object.hpp>
 
@@ -39,12 +39,12 @@ struct ValidationRecord {
         text["metrics"] = record.metrics;
         text["message"] = record.message;
     }
-    return seal(std::move(text));
+    return with_checksum(std::move(text));
 }
 
 /// Throws std::exception for text that is malformed or damaged.
 [[nodiscard]] inline ValidationRecord parse_validation(std::string_view text) {
-    const Config fields = unseal(text);
+    const Config fields = parse_checked(text);
     ValidationRecord record;
     record.status = checkpoint_status(fields.at("status").as_string());
     if (record.status == CheckpointStatus::pending_validation) {

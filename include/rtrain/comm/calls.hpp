@@ -6,12 +6,12 @@
 #pragma once
 
 #include <rtrain/comm/call.hpp>
-#include <rtrain/comm/call_record.hpp>
+#include <rtrain/comm/collective_log.hpp>
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/messages.hpp>
 #include <rtrain/comm/stages.hpp>
 #include <rtrain/process/attempt_status.hpp>
-#include <rtrain/process/purpose.hpp>
+#include <rtrain/process/collective_label.hpp>
 #include <rtrain/process/user_call.hpp>
 
 #include <ATen/Functions.h>
@@ -25,7 +25,7 @@
 
 namespace rtrain::comm {
 
-class Calls final : public Lookout {
+class Calls final : public WaitObserver {
 public:
     /// `all` outlives this object.
     explicit Calls(Group& all) : all_(all) { all_.world().add(*this); }
@@ -35,7 +35,7 @@ public:
 
     /// From now on the ranks of `node`, which share memory, see each other's calls. Both outlive
     /// this object.
-    void share(const Group& node, CallRecord<Call>& record) {
+    void share(const Group& node, CollectiveLog<Call>& record) {
         node_ = &node;
         record_ = &record;
     }
@@ -44,7 +44,7 @@ public:
     [[nodiscard]] Call with_handle(Call call) {
         call.which = ++handles_ != 0 ? handles_ : ++handles_;
         names_.erase(call.which);
-        if (const std::string& purpose = Purpose::current(); !purpose.empty()) {
+        if (const std::string& purpose = CollectiveLabel::current(); !purpose.empty()) {
             names_[call.which] = purpose;
         }
         return call;
@@ -124,7 +124,7 @@ public:
     }
 
     /// Throws CommError [RT-X10] if a rank of this node has made a different call.
-    void look_around() override {
+    void poll() override {
         if (record_ == nullptr) {
             return;
         }
@@ -153,7 +153,7 @@ public:
 private:
     Group& all_;
     const Group* node_ = nullptr;
-    CallRecord<Call>* record_ = nullptr;
+    CollectiveLog<Call>* record_ = nullptr;
     std::uint32_t order_ = 0;
     std::uint16_t handles_ = 0;
     std::map<std::uint16_t, std::string> names_; ///< of repeatable calls

@@ -11,8 +11,6 @@
 #include <rtrain/comm/calls.hpp>
 #include <rtrain/comm/exact_sum.hpp>
 #include <rtrain/comm/group.hpp>
-#include <rtrain/comm/links.hpp>
-#include <rtrain/comm/meetings.hpp>
 #include <rtrain/comm/messages.hpp>
 #include <rtrain/comm/named_all_reduce.hpp>
 #include <rtrain/comm/node.hpp>
@@ -20,6 +18,8 @@
 #include <rtrain/comm/pending.hpp>
 #include <rtrain/comm/reduce_op.hpp>
 #include <rtrain/comm/slot_scatter.hpp>
+#include <rtrain/comm/split_barriers.hpp>
+#include <rtrain/comm/transport.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -63,10 +63,10 @@ public:
     /// State that all communicators of the process share.
     [[nodiscard]] World& world() const noexcept { return all_.world(); }
     /// This rank's index among the members on its node, from 0.
-    [[nodiscard]] int local_rank() const noexcept { return links_.places().place(); }
+    [[nodiscard]] int local_rank() const noexcept { return links_.places().local_rank(); }
     /// Number of members on this rank's node.
     [[nodiscard]] int local_size() const noexcept {
-        return static_cast<int>(links_.places().here().size());
+        return static_cast<int>(links_.places().local_members().size());
     }
 
     /// Throws PeerError when a member has failed, left or died; never blocks.
@@ -261,9 +261,9 @@ public:
     /// gather_within() by messages; advances when polled.
     [[nodiscard]] LaterGather gather_within_later() { return LaterGather(links_.node()->group()); }
     /// Returns `count` meetings of the ranks that allocate_array() shares memory among.
-    [[nodiscard]] std::unique_ptr<Meetings> allocate_meetings(std::size_t count, bool shared) {
-        return std::make_unique<Meetings>(shared ? SlotRanks::of(all_, links_).node : nullptr,
-                                          count);
+    [[nodiscard]] std::unique_ptr<SplitBarriers> allocate_meetings(std::size_t count, bool shared) {
+        return std::make_unique<SplitBarriers>(shared ? SlotRanks::of(all_, links_).node : nullptr,
+                                               count);
     }
     /// Waits until an operation of all ranks is done(). `what` names it in errors.
     template <class Progress>
@@ -393,7 +393,7 @@ private:
 
     Group all_;
     Calls calls_;
-    Links links_;
+    Transport links_;
     GivenBuckets buckets_;
 };
 

@@ -5,12 +5,12 @@
 #pragma once
 
 #include <rtrain/comm/call.hpp>
-#include <rtrain/comm/call_record.hpp>
 #include <rtrain/comm/calls.hpp>
+#include <rtrain/comm/collective_log.hpp>
+#include <rtrain/comm/double_buffered_exchange.hpp>
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/kernels.hpp>
 #include <rtrain/comm/messages.hpp>
-#include <rtrain/comm/rounds.hpp>
 #include <rtrain/comm/shared_memory.hpp>
 #include <rtrain/comm/shared_writer.hpp>
 #include <rtrain/comm/slices.hpp>
@@ -81,7 +81,7 @@ public:
           memory_(used.data() != nullptr
                       ? std::move(used)
                       : share_memory(group, Memory::bytes_for(group.size(), slot_bytes) +
-                                                CallRecord<Call>::bytes_for(group.size()))),
+                                                CollectiveLog<Call>::bytes_for(group.size()))),
           rounds_(memory_.data(), group.rank(), group.size(), slot_bytes),
           record_(memory_.data() + Memory::bytes_for(group.size(), slot_bytes), group.rank(),
                   group.size()) {
@@ -94,7 +94,7 @@ public:
 
     [[nodiscard]] Group& group() noexcept { return group_; }
     /// The record of the calls that ranks begin.
-    [[nodiscard]] CallRecord<Call>& record() noexcept { return record_; }
+    [[nodiscard]] CollectiveLog<Call>& record() noexcept { return record_; }
 
     /// Publishes this rank's slot and waits until all have published theirs, with the same call.
     void meet(const Call& call) {
@@ -141,7 +141,7 @@ public:
     }
 
 private:
-    using Memory = Rounds<Call>;
+    using Memory = DoubleBufferedExchange<Call>;
     /// The best of 64 KiB to 12 MiB: docs/decisions/0009.
     static constexpr std::size_t slot_bytes = std::size_t{1} << 20;
     /// Up to this size, one barrier and reading all ranks' data is faster than two barriers and
@@ -229,8 +229,8 @@ private:
     Group& group_;
     const Calls& calls_;
     SharedMemory memory_;
-    Rounds<Call> rounds_;
-    CallRecord<Call> record_;
+    DoubleBufferedExchange<Call> rounds_;
+    CollectiveLog<Call> record_;
     SharedWriter writer_;
     std::vector<const std::byte*> sources_;
 };

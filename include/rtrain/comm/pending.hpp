@@ -41,7 +41,7 @@ public:
     at::Tensor wait() {
         group_->wait(operation_, what_);
         if (calls_ != nullptr) {
-            calls_->look_around(); // messages of a different call may have matched this one
+            calls_->poll(); // messages of a different call may have matched this one
         }
         if (narrowed_) {
             const at::ScalarType type = *std::exchange(narrowed_, std::nullopt);

@@ -8,15 +8,15 @@
 
 #include <rtrain/comm/call.hpp>
 #include <rtrain/comm/calls.hpp>
+#include <rtrain/comm/double_buffered_exchange.hpp>
 #include <rtrain/comm/group.hpp>
 #include <rtrain/comm/kernels.hpp>
-#include <rtrain/comm/links.hpp>
 #include <rtrain/comm/messages.hpp>
 #include <rtrain/comm/node.hpp>
-#include <rtrain/comm/rounds.hpp>
 #include <rtrain/comm/shared_memory.hpp>
 #include <rtrain/comm/slices.hpp>
 #include <rtrain/comm/slots.hpp>
+#include <rtrain/comm/transport.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -38,15 +38,15 @@ struct SlotRanks {
     Group* across = nullptr; ///< null: there is one node, or this rank owns no block
     BlockOwners owners;
 
-    [[nodiscard]] static SlotRanks of(Group& all, const Links& links) {
+    [[nodiscard]] static SlotRanks of(Group& all, const Transport& links) {
         if (links.node() == nullptr) {
             return {nullptr, &all, {1, all.size(), 0, all.rank()}};
         }
-        const Places& places = links.places();
+        const Topology& places = links.places();
         const int node = links.across() != nullptr ? links.across()->rank() : 0;
         return {&links.node()->group(),
                 links.across(),
-                {places.slices(), places.nodes(), places.place(), node}};
+                {places.slices(), places.nodes(), places.local_rank(), node}};
     }
 };
 
@@ -109,7 +109,7 @@ public:
 
 private:
     [[nodiscard]] static std::size_t bytes_for(int ranks, std::size_t slot_bytes) {
-        return Rounds<Call>::bytes_for(ranks, slot_bytes);
+        return DoubleBufferedExchange<Call>::bytes_for(ranks, slot_bytes);
     }
 
     struct Round {
@@ -217,7 +217,7 @@ private:
     Call named_;
     std::optional<at::ScalarType> sent_as_;
     SharedMemory memory_;
-    Rounds<Call> rounds_;
+    DoubleBufferedExchange<Call> rounds_;
     std::uint64_t round_ = 0;
     std::array<Round, 2> under_way_; ///< the even and the odd one
     std::vector<const std::byte*> sources_;

@@ -18,19 +18,19 @@
 namespace rtrain::comm {
 
 /// The living processes of this job: MPI_COMM_WORLD, until the dead are excluded from it.
-class LivingRanks {
+class SurvivingRanks {
 public:
     /// Deaths are noticed here before MPI notices them, if it does: it misses a process that called
     /// _exit().
     static constexpr std::chrono::seconds notice_limit{3};
 
     /// Returns the instance of this process.
-    [[nodiscard]] static LivingRanks& current() {
-        static LivingRanks ranks;
+    [[nodiscard]] static SurvivingRanks& current() {
+        static SurvivingRanks ranks;
         return ranks;
     }
-    LivingRanks(const LivingRanks&) = delete;
-    LivingRanks& operator=(const LivingRanks&) = delete;
+    SurvivingRanks(const SurvivingRanks&) = delete;
+    SurvivingRanks& operator=(const SurvivingRanks&) = delete;
 
     [[nodiscard]] MPI_Comm comm() const noexcept { return comm_; }
 
@@ -81,7 +81,7 @@ public:
     }
 
 private:
-    LivingRanks() = default;
+    SurvivingRanks() = default;
 
     [[nodiscard]] static bool mpi_survives_deaths() {
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
@@ -148,7 +148,8 @@ public:
     RevokedOnError(const RevokedOnError&) = delete;
     RevokedOnError& operator=(const RevokedOnError&) = delete;
     ~RevokedOnError() {
-        if (std::uncaught_exceptions() > exceptions_ && LivingRanks::current().survive_deaths()) {
+        if (std::uncaught_exceptions() > exceptions_ &&
+            SurvivingRanks::current().survive_deaths()) {
             revoke();
         }
     }

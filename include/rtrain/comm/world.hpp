@@ -6,7 +6,7 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/comm/backoff.hpp>
-#include <rtrain/comm/kept_text.hpp>
+#include <rtrain/comm/interned_text.hpp>
 #include <rtrain/comm/mpi.hpp>
 #include <rtrain/comm/outcomes.hpp>
 #include <rtrain/comm/processes.hpp>
@@ -29,12 +29,12 @@
 namespace rtrain::comm {
 
 /// Called at intervals in each wait; an exception from it ends the wait.
-class Lookout {
+class WaitObserver {
 public:
-    virtual void look_around() = 0;
+    virtual void poll() = 0;
 
 protected:
-    ~Lookout() = default;
+    ~WaitObserver() = default;
 };
 
 class World {
@@ -48,8 +48,8 @@ public:
 
     /// Joins all living ranks; collective.
     explicit World(const Options& options)
-        : options_(options), messages_(LivingRanks::current().comm()),
-          notices_(LivingRanks::current().comm()),
+        : options_(options), messages_(SurvivingRanks::current().comm()),
+          notices_(SurvivingRanks::current().comm()),
           board_(notices_.get(), rank_in(notices_.get()), size_of(notices_.get()), round_) {
         const RevokedOnError guard(messages_.get());
         find_nodes();
@@ -83,8 +83,8 @@ public:
     /// Ranks found dead.
     [[nodiscard]] const std::vector<int>& died() const noexcept { return board_.died(); }
 
-    void add(Lookout& lookout) { lookouts_.push_back(&lookout); }
-    void remove(Lookout& lookout) { std::erase(lookouts_, &lookout); }
+    void add(WaitObserver& lookout) { lookouts_.push_back(&lookout); }
+    void remove(WaitObserver& lookout) { std::erase(lookouts_, &lookout); }
 
     /// Waits for `progress.done()`; `what` names the wait in errors, or `details(numbered)` does,
     /// if it returns a text. `members` are the ranks that it waits for, unless `progress.awaited()`
@@ -94,7 +94,7 @@ public:
     template <class Progress, class Details>
     void wait(Progress& progress, const char* what, const std::vector<int>& members,
               Details&& details) {
-        const Disturbed watch(*this);
+        const ExceptionGuard watch(*this);
         if (progress.done()) {
             return;
         }
@@ -115,9 +115,9 @@ public:
                     in_full = in_full.empty() ? UserCall::current().around(what) : in_full;
                 }
                 if constexpr (requires { progress.awaited(); }) {
-                    look_around(backoff, in_full.c_str(), members, progress.awaited());
+                    poll(backoff, in_full.c_str(), members, progress.awaited());
                 } else {
-                    look_around(backoff, in_full.c_str(), members, members);
+                    poll(backoff, in_full.c_str(), members, members);
                 }
             }
             backoff.pause();
@@ -234,12 +234,12 @@ public:
 
 private:
     /// Records exceptions that leave a call.
-    class Disturbed {
+    class ExceptionGuard {
     public:
-        explicit Disturbed(World& world) : world_(world) {}
-        Disturbed(const Disturbed&) = delete;
-        Disturbed& operator=(const Disturbed&) = delete;
-        ~Disturbed() {
+        explicit ExceptionGuard(World& world) : world_(world) {}
+        ExceptionGuard(const ExceptionGuard&) = delete;
+        ExceptionGuard& operator=(const ExceptionGuard&) = delete;
+        ~ExceptionGuard() {
             if (std::uncaught_exceptions() > exceptions_) {
                 world_.set_disturbed();
             }
@@ -304,7 +304,7 @@ private:
             board_.look();
             board_.set_died(rank);
         }
-        for (const int rank : LivingRanks::current().take_dead(notices_.get())) { // of any node
+        for (const int rank : SurvivingRanks::current().take_dead(notices_.get())) { // of any node
             board_.look();
             board_.set_died(rank);
         }
@@ -312,14 +312,14 @@ private:
 
     [[nodiscard]] static const char* kept(const char* what, const std::string& details) {
         const auto& text = details.empty() ? UserCall::current().around(what, false) : details;
-        const char* const kept = keep_for_ever(text);
+        const char* const kept = intern(text);
         return kept != nullptr ? kept : what;
     }
 
-    void look_around(const Backoff& backoff, const char* what, const std::vector<int>& members,
-                     const std::vector<int>& awaited) {
-        for (Lookout* const lookout : lookouts_) {
-            lookout->look_around();
+    void poll(const Backoff& backoff, const char* what, const std::vector<int>& members,
+              const std::vector<int>& awaited) {
+        for (WaitObserver* const lookout : lookouts_) {
+            lookout->poll();
         }
         check_peers(what, members, awaited);
         if (std::chrono::duration<double>(backoff.waited()) > options_.timeout) { // any number
@@ -338,7 +338,7 @@ private:
     ProcessWatch processes_;
     std::vector<int> everyone_; ///< all ranks
     std::vector<int> node_of_;
-    std::vector<Lookout*> lookouts_;
+    std::vector<WaitObserver*> lookouts_;
     bool crowded_ = false;
     int last_group_ = -1;
     bool disturbed_ = false;

@@ -12,7 +12,7 @@
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/ragged.hpp>
 #include <rtrain/data/rows.hpp>
-#include <rtrain/format/plain_json.hpp>
+#include <rtrain/format/json_scanner.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

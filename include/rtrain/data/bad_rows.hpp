@@ -60,7 +60,7 @@ private:
 
 /// Maps each row of a block to a good one: itself, or the last good one before it; if there is
 /// none, the first good one.
-class StandIns {
+class ReplacementRows {
 public:
     /// Records whether the next row could be read.
     void add(bool is_good) {

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/data/all_reduce_max.hpp>
 #include <rtrain/data/any_policy.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/batch_options.hpp>
 #include <rtrain/data/batch_stats.hpp>
 #include <rtrain/data/dataset.hpp>
-#include <rtrain/data/greatest_of_ranks.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -21,7 +21,7 @@
 
 namespace rtrain::data {
 
-struct Course;
+struct EpochPlan;
 struct Position;
 class WindowMemory;
 
@@ -37,7 +37,7 @@ public:
     Batches(Dataset dataset, AnyPolicy policy, int rank, int size, at::Device device,
             BatchOptions options, std::shared_ptr<Position> position,
             std::optional<std::uint64_t> random_seed = std::nullopt, bool is_split = true,
-            GreatestOfRanks agree = nullptr);
+            AllReduceMax agree = nullptr);
 
 private:
     class Reader; // batches_definitions.hpp
@@ -100,7 +100,7 @@ public:
 private:
     /// The given policy, or data::Streaming if that policy would read blocks repeatedly.
     [[nodiscard]] const AnyPolicy& policy() const;
-    [[nodiscard]] Course course_of(std::int64_t epoch) const;
+    [[nodiscard]] EpochPlan course_of(std::int64_t epoch) const;
     [[nodiscard]] std::int64_t batches_of(std::int64_t epoch) const;
 
     Dataset dataset_;
@@ -112,7 +112,7 @@ private:
     std::shared_ptr<Position> position_;
     std::optional<std::uint64_t> random_seed_;
     bool is_split_;
-    GreatestOfRanks agree_;
+    AllReduceMax agree_;
     std::shared_ptr<BatchCounters> counters_;
     std::shared_ptr<WindowMemory> memory_; ///< reused across epochs
 };

@@ -7,10 +7,11 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/batch_options.hpp>
+#include <rtrain/data/batch_sampler.hpp>
 #include <rtrain/data/batch_stats.hpp>
 #include <rtrain/data/batches.hpp>
 #include <rtrain/data/device_prefetch.hpp>
-#include <rtrain/data/feed.hpp>
+#include <rtrain/data/index_batch_sampler.hpp>
 #include <rtrain/data/lane_steps.hpp>
 #include <rtrain/data/loader.hpp>
 #include <rtrain/data/loops.hpp>
@@ -18,11 +19,10 @@
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/position.hpp>
 #include <rtrain/data/random.hpp>
-#include <rtrain/data/row_feeds.hpp>
 #include <rtrain/data/steps.hpp>
-#include <rtrain/data/stream_feed.hpp>
+#include <rtrain/data/stream_batch_sampler.hpp>
 #include <rtrain/data/streaming.hpp>
-#include <rtrain/data/uncounted.hpp>
+#include <rtrain/data/unsized.hpp>
 #include <rtrain/data/window_memory.hpp>
 #include <rtrain/process/loop_status.hpp>
 #include <rtrain/process/step_clock.hpp>
@@ -79,7 +79,7 @@ private:
     /// A batch and its portion, transferred together.
     struct Read {
         Batch batch;
-        Portion portion;
+        BatchRequest portion;
         template <class Visit>
         void each_column(Visit&& visit) {
             batch.each_column(visit);
@@ -155,7 +155,7 @@ private:
         if (loader_) {
             return loader_->next([this] { return next_job(); });
         }
-        std::optional<Portion> portion = feed_->next();
+        std::optional<BatchRequest> portion = feed_->next();
         if (!portion) {
             return std::nullopt;
         }
@@ -165,7 +165,7 @@ private:
 
     /// The next job for a thread; must not outlive the feed or the batches.
     [[nodiscard]] std::optional<Loader<Read>::Job> next_job() {
-        std::optional<Portion> portion = feed_->next();
+        std::optional<BatchRequest> portion = feed_->next();
         if (!portion) {
             return std::nullopt;
         }
@@ -174,8 +174,8 @@ private:
         };
     }
 
-    [[nodiscard]] static Read read(Feed& feed, const Batches& batches, std::int64_t epoch,
-                                   Portion portion) {
+    [[nodiscard]] static Read read(BatchSampler& feed, const Batches& batches, std::int64_t epoch,
+                                   BatchRequest portion) {
         const ReadingFor pass(pass_of(batches, epoch));
         BatchCounters& counters = *batches.counters_;
         const auto begin = StageCounter::Clock::now();
@@ -253,7 +253,7 @@ private:
     std::int64_t epoch_;
     std::int64_t steps_; ///< of StepClock, when the pass began
     bool reads_once_;    ///< each row is read once
-    std::shared_ptr<Feed> feed_;
+    std::shared_ptr<BatchSampler> feed_;
     std::unique_ptr<Loader<Read>> loader_; ///< null: the loop reads
     Pass pass_;
     DevicePrefetch<Read> prefetch_;
@@ -261,18 +261,18 @@ private:
     std::optional<StageCounter::Clock::time_point> given_; ///< when the loop received it
 };
 
-RTRAIN_DOOR std::unique_ptr<Feed> make_feed(const AnyPolicy& policy, const Course& course,
-                                            std::int64_t taken) {
+RTRAIN_DOOR std::unique_ptr<BatchSampler> make_feed(const AnyPolicy& policy,
+                                                    const EpochPlan& course, std::int64_t taken) {
     if (policy.lanes()) {
-        return std::make_unique<StreamFeed>(policy, course, taken);
+        return std::make_unique<StreamBatchSampler>(policy, course, taken);
     }
     if (policy.has_rows_at()) {
-        return std::make_unique<OrderFeed>(policy, course, taken);
+        return std::make_unique<OrderBatchSampler>(policy, course, taken);
     }
-    return std::make_unique<RankFeed>(policy, course, taken);
+    return std::make_unique<IndexBatchSampler>(policy, course, taken);
 }
 
-RTRAIN_DOOR std::string order_of(const AnyPolicy& policy, const Course& course) {
+RTRAIN_DOOR std::string order_of(const AnyPolicy& policy, const EpochPlan& course) {
     const std::string name = policy.name();
     if (name.empty()) {
         return "";
@@ -284,7 +284,7 @@ RTRAIN_DOOR std::string order_of(const AnyPolicy& policy, const Course& course) 
 RTRAIN_DOOR
 Batches::Batches(Dataset dataset, AnyPolicy policy, int rank, int size, at::Device device,
                  BatchOptions options, std::shared_ptr<Position> position,
-                 std::optional<std::uint64_t> random_seed, bool is_split, GreatestOfRanks agree)
+                 std::optional<std::uint64_t> random_seed, bool is_split, AllReduceMax agree)
     : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
       device_(device), options_(std::move(options)), position_(std::move(position)),
       random_seed_(random_seed), is_split_(is_split), agree_(std::move(agree)),
@@ -318,9 +318,9 @@ RTRAIN_DOOR Batches::Iterator Batches::begin() const {
     }
     Pass pass;
     if (position_->skips_pass()) {
-        Loops::current().skip(*position_);
+        LoopStack::current().skip(*position_);
     } else {
-        const Course course = course_of(position_->epoch);
+        const EpochPlan course = course_of(position_->epoch);
         position_->begin_pass(course.epoch.rows, order_of(policy(), course),
                               course.blocks ? course.blocks->digest() : 0, course.content);
         pass = Pass(position_, c10::GradMode::is_enabled());
@@ -362,7 +362,7 @@ RTRAIN_DOOR const AnyPolicy& Batches::policy() const {
     return keeps ? policy_ : streaming;
 }
 
-RTRAIN_DOOR Course Batches::course_of(std::int64_t epoch) const {
+RTRAIN_DOOR EpochPlan Batches::course_of(std::int64_t epoch) const {
     const AnyPolicy& policy = this->policy();
     const bool replicates = &policy != &policy_ && policy_.ranks_sharing(size_) == 1;
     const bool is_split = is_split_ && !replicates;

@@ -8,7 +8,7 @@
 #include <rtrain/data/block_index.hpp>
 #include <rtrain/data/dataset_handle.hpp>
 #include <rtrain/data/rows.hpp>
-#include <rtrain/data/uncounted.hpp>
+#include <rtrain/data/unsized.hpp>
 #include <rtrain/data/views.hpp>
 
 #include <ATen/Functions.h>
@@ -23,15 +23,16 @@
 namespace rtrain::data {
 
 /// The results of functions on the blocks of a data set, block by block. Copies share it.
-class MadeBlocks {
+class TransformedBlocks {
 public:
     /// For any data set: the results of its functions, or its rows as they are. Throws DataError
     /// [RT-D72] for a generator.
-    explicit MadeBlocks(const Dataset& dataset)
-        : MadeBlocks(dataset.uncounted() ? dataset.uncounted()
-                                         : std::make_shared<const Uncounted>(dataset)) {}
+    explicit TransformedBlocks(const Dataset& dataset)
+        : TransformedBlocks(dataset.uncounted() ? dataset.uncounted()
+                                                : std::make_shared<const UnsizedDataset>(dataset)) {
+    }
     /// Throws DataError [RT-D72] for a generator.
-    explicit MadeBlocks(std::shared_ptr<const Uncounted> rows)
+    explicit TransformedBlocks(std::shared_ptr<const UnsizedDataset> rows)
         : rows_(std::move(rows)), index_(index_of(*rows_)) {}
 
     [[nodiscard]] const BlockIndex& index() const noexcept { return *index_; }
@@ -39,14 +40,14 @@ public:
     /// Iterates over all rows made from a block.
     class Cursor : public Dataset::BlockSource::Cursor {
     public:
-        Cursor(const MadeBlocks& blocks, std::int64_t block)
+        Cursor(const TransformedBlocks& blocks, std::int64_t block)
             : rows_(blocks.rows_), index_(blocks.index_), inner_(index_->source().open(block, 0)) {}
 
         [[nodiscard]] Batch next(std::int64_t rows) override {
             while (row_ == made_.size()) {
                 made_ = Batch();
                 row_ = 0;
-                Batch batch = inner_->next(Uncounted::chunk_rows(index_.get()));
+                Batch batch = inner_->next(UnsizedDataset::chunk_rows(index_.get()));
                 if (batch.size() == 0) {
                     return {};
                 }
@@ -72,7 +73,7 @@ public:
         }
 
     private:
-        std::shared_ptr<const Uncounted> rows_;
+        std::shared_ptr<const UnsizedDataset> rows_;
         std::shared_ptr<const BlockIndex> index_;
         std::unique_ptr<Dataset::BlockSource::Cursor> inner_;
         Batch made_;
@@ -97,7 +98,7 @@ public:
     }
 
 private:
-    [[nodiscard]] static std::shared_ptr<const BlockIndex> index_of(const Uncounted& rows) {
+    [[nodiscard]] static std::shared_ptr<const BlockIndex> index_of(const UnsizedDataset& rows) {
         if (!rows.input()) {
             throw DataError("RT-D72",
                             "the rows of a generator cannot be counted, because they differ in "
@@ -111,17 +112,17 @@ private:
             *rows.input(), (rows.input()->size() + rows_of_block - 1) / rows_of_block, 0));
     }
 
-    std::shared_ptr<const Uncounted> rows_;
+    std::shared_ptr<const UnsizedDataset> rows_;
     std::shared_ptr<const BlockIndex> index_; ///< of the input
 };
 
 /// Blocks with a known number of rows.
 class CountedBlocks : public Dataset::BlockSource {
 public:
-    /// `counted` has the result of MadeBlocks::count() for each block.
-    CountedBlocks(MadeBlocks made, std::vector<Block> counted)
+    /// `counted` has the result of TransformedBlocks::count() for each block.
+    CountedBlocks(TransformedBlocks made, std::vector<Block> counted)
         : made_(std::move(made)), counted_(std::move(counted)) {}
-    explicit CountedBlocks(MadeBlocks made) : made_(std::move(made)) {
+    explicit CountedBlocks(TransformedBlocks made) : made_(std::move(made)) {
         for (std::int64_t block = 0; block < made_.index().size(); ++block) {
             counted_.push_back(made_.count(block));
         }
@@ -131,7 +132,7 @@ public:
     [[nodiscard]] Batch read(std::int64_t block) const override { return made_.read(block); }
     [[nodiscard]] std::unique_ptr<Cursor> open(std::int64_t block,
                                                std::int64_t first_row) const override {
-        auto cursor = std::make_unique<MadeBlocks::Cursor>(made_, block);
+        auto cursor = std::make_unique<TransformedBlocks::Cursor>(made_, block);
         cursor->skip(first_row);
         return cursor;
     }
@@ -143,7 +144,7 @@ public:
     [[nodiscard]] bool is_fixed() const override { return false; }
 
 private:
-    MadeBlocks made_;
+    TransformedBlocks made_;
     std::vector<Block> counted_;
 };
 

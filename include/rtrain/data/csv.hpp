@@ -250,7 +250,7 @@ private:
 
     struct GoodRows {
         std::vector<Batch> batches;
-        StandIns stand_ins;
+        ReplacementRows stand_ins;
     };
     /// Bisects unreadable text until the bad rows are found. `rows`: their positions in `text`.
     void add_good_rows(const Place& block, const std::string& text, std::span<const FileBlock> rows,

@@ -8,7 +8,7 @@
 #include <rtrain/data/csv_blocks.hpp>
 #include <rtrain/data/csv_options.hpp>
 #include <rtrain/data/file_index.hpp>
-#include <rtrain/format/plain_json.hpp>
+#include <rtrain/format/json_scanner.hpp>
 
 #include <arrow/array.h>
 #include <arrow/buffer.h>

@@ -17,7 +17,7 @@
 #include <rtrain/data/permutation.hpp>
 #include <rtrain/data/random.hpp>
 #include <rtrain/data/rows.hpp>
-#include <rtrain/data/uncounted.hpp>
+#include <rtrain/data/unsized.hpp>
 #include <rtrain/data/views.hpp>
 
 #include <ATen/Functions.h>
@@ -141,7 +141,7 @@ RTRAIN_DOOR Dataset lazy(std::function<Dataset()> open) {
             return opened().blocks();
         }
         [[nodiscard]] std::uint64_t content() const override { return opened().content(); }
-        [[nodiscard]] std::shared_ptr<const Uncounted> uncounted() const override {
+        [[nodiscard]] std::shared_ptr<const UnsizedDataset> uncounted() const override {
             return opened().uncounted();
         }
 
@@ -170,7 +170,7 @@ RTRAIN_DOOR Dataset Dataset::map_batches(std::function<Batch(Batch)> function) c
         if (!inner.uncounted()) {
             return Dataset(std::make_shared<MappedRows>(inner, of_rows));
         }
-        return made_of(inner, [of_rows](MadeRows rows) {
+        return made_of(inner, [of_rows](TransformedRows rows) {
             rows.batch = map_rows(of_rows, std::move(rows.batch), 0);
             return rows;
         });
@@ -207,7 +207,8 @@ RTRAIN_DOOR Dataset Dataset::map(std::function<Batch(Batch)> function) const {
 
 RTRAIN_DOOR Dataset Dataset::filter(std::function<at::Tensor(const Batch&)> keep) const {
     return lazy([inner = *this, keep = std::move(keep)] {
-        return made_of(inner, [keep](MadeRows rows) { return filter_rows(keep, std::move(rows)); });
+        return made_of(inner,
+                       [keep](TransformedRows rows) { return filter_rows(keep, std::move(rows)); });
     });
 }
 
@@ -223,16 +224,18 @@ RTRAIN_DOOR Dataset Dataset::filter(std::function<bool(const Batch&)> keep) cons
 
 RTRAIN_DOOR Dataset Dataset::flat_map(std::function<Batch(Batch)> function) const {
     return lazy([inner = *this, function = std::move(function)] {
-        return made_of(inner,
-                       [function](const MadeRows& rows) { return flat_map_rows(function, rows); });
+        return made_of(inner, [function](const TransformedRows& rows) {
+            return flat_map_rows(function, rows);
+        });
     });
 }
 
 RTRAIN_DOOR Dataset Dataset::counted() const {
     return lazy([inner = *this] {
         const auto uncounted = inner.uncounted();
-        return uncounted ? from_blocks(std::make_shared<CountedBlocks>(MadeBlocks(uncounted)))
-                         : inner;
+        return uncounted
+                   ? from_blocks(std::make_shared<CountedBlocks>(TransformedBlocks(uncounted)))
+                   : inner;
     });
 }
 
@@ -335,15 +338,16 @@ RTRAIN_DOOR Dataset Dataset::pack(std::int64_t length, std::string column) const
                                                  " values; expected at least 1"));
     }
     return lazy([inner = *this, length, column = std::move(column)] {
-        return from_blocks(std::make_shared<PackedBlocks>(MadeBlocks(inner), column, length));
+        return from_blocks(
+            std::make_shared<PackedBlocks>(TransformedBlocks(inner), column, length));
     });
 }
 
 RTRAIN_DOOR Dataset Dataset::materialize(std::filesystem::path directory,
                                          std::string version) const {
     return lazy([inner = *this, directory = std::move(directory), version = std::move(version)] {
-        return Dataset(
-            std::make_shared<MaterializedRows>(KeptRows(MadeBlocks(inner), directory, version)));
+        return Dataset(std::make_shared<MaterializedRows>(
+            MaterializedFiles(TransformedBlocks(inner), directory, version)));
     });
 }
 

@@ -22,7 +22,7 @@ namespace rtrain::data {
 
 class BlockIndex;
 class Random; // random.hpp
-class Uncounted;
+class UnsizedDataset;
 
 /// The type of a column, derived from one row.
 struct ColumnType {
@@ -54,7 +54,9 @@ public:
         /// The `content` of all rows, for a source that is not read in blocks; 0: not known.
         [[nodiscard]] virtual std::uint64_t content() const { return 0; }
         /// Replaces all of the above if the number of rows is not known; else null.
-        [[nodiscard]] virtual std::shared_ptr<const Uncounted> uncounted() const { return nullptr; }
+        [[nodiscard]] virtual std::shared_ptr<const UnsizedDataset> uncounted() const {
+            return nullptr;
+        }
     };
 
     /// The interface of a source read many rows at a time, such as a file. Rows are numbered across
@@ -114,7 +116,7 @@ public:
     /// A fingerprint of the rows, as far as it is known without reading them; 0: not known.
     [[nodiscard]] std::uint64_t content() const;
     /// Null if the number of rows is known.
-    [[nodiscard]] std::shared_ptr<const Uncounted> uncounted() const {
+    [[nodiscard]] std::shared_ptr<const UnsizedDataset> uncounted() const {
         return source_->uncounted();
     }
 

@@ -177,7 +177,7 @@ private:
 };
 
 /// Expands the good rows of a block to all its rows: each bad row is replaced.
-[[nodiscard]] inline Batch with_stand_ins(const Batch& good, const StandIns& stand_ins) {
+[[nodiscard]] inline Batch with_stand_ins(const Batch& good, const ReplacementRows& stand_ins) {
     return stand_ins.all_are_good() ? good
                                     : select_rows(good, at::tensor(stand_ins.rows(), at::kLong));
 }

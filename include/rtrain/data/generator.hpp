@@ -4,7 +4,7 @@
 #pragma once
 
 #include <rtrain/data/dataset.hpp>
-#include <rtrain/data/uncounted.hpp>
+#include <rtrain/data/unsized.hpp>
 
 #include <memory>
 #include <utility>
@@ -26,7 +26,7 @@ namespace rtrain::data {
 /// });
 /// @endcode
 [[nodiscard]] inline Dataset from_generator(GeneratorBegin begin) {
-    return Dataset(std::make_shared<UncountedRows>(Uncounted(std::move(begin))));
+    return Dataset(std::make_shared<UncountedRows>(UnsizedDataset(std::move(begin))));
 }
 
 } // namespace rtrain::data

@@ -63,7 +63,7 @@ public:
         const std::string bytes = rows.bytes();
         format::JsonRowParser parser(options_.max_depth);
         JsonBatch batch(columns_, options_.columns.empty());
-        StandIns stand_ins;
+        ReplacementRows stand_ins;
         std::int64_t row = 0;
         for_each_line(bytes, lines_, [&](std::string_view line) {
             try {

@@ -8,7 +8,7 @@
 #include <rtrain/data/file_blocks.hpp>
 #include <rtrain/data/json_schema.hpp>
 #include <rtrain/format/json_row.hpp>
-#include <rtrain/format/plain_json.hpp>
+#include <rtrain/format/json_scanner.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -54,7 +54,7 @@ public:
     /// Adds a row that has the same keys as the last row passed to add(), in their order, and plain
     /// values of the columns' types. False for others: nothing is added then.
     [[nodiscard]] bool add_plain(std::string_view row) {
-        format::PlainJson json(row);
+        format::JsonScanner json(row);
         bool is_plain = !keys_.empty() && json.take('{');
         for (std::size_t i = 0; is_plain && i < keys_.size(); ++i) {
             const auto& [key, column] = keys_[i];
@@ -153,7 +153,7 @@ private:
 
         /// Adds the next value of a row; false if it has a different type than this column. It may
         /// then be partly added.
-        [[nodiscard]] bool add_plain(format::PlainJson& json) {
+        [[nodiscard]] bool add_plain(format::JsonScanner& json) {
             const auto push = [](auto& values, const auto& value) {
                 if (value) {
                     values.push_back(*value);
@@ -244,7 +244,7 @@ private:
         without_key_.clear();
         for (const format::JsonCell& cell : row) {
             const auto is_known = std::ranges::find(keys_, cell.key, &Key::name) != keys_.end();
-            if (is_known || !format::PlainJson::is_plain(cell.key)) {
+            if (is_known || !format::JsonScanner::is_plain(cell.key)) {
                 keys_.clear();
                 return;
             }

@@ -7,7 +7,7 @@
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/data/steps.hpp>
-#include <rtrain/data/uncounted.hpp>
+#include <rtrain/data/unsized.hpp>
 
 #include <condition_variable>
 #include <cstdint>
@@ -34,18 +34,18 @@ using NextLaneRows = std::function<std::optional<LaneRows>()>;
 
 /// The input of lanes, and the functions applied to it.
 struct Lanes {
-    std::shared_ptr<const Uncounted> uncounted;
+    std::shared_ptr<const UnsizedDataset> uncounted;
     /// Reads a lane from a row on, or from an earlier one.
     std::function<NextLaneRows(std::int64_t lane, std::int64_t first_row)> open;
 };
 
 /// Lanes of an order of `rows` positions in which row r of lane l has position r × lanes + l. They
 /// are read in chunks of `chunk` rows, which are the same wherever a pass begins.
-[[nodiscard]] Lanes lanes_of_places(std::shared_ptr<const Uncounted> uncounted, std::int64_t lanes,
-                                    std::int64_t rows, std::int64_t chunk,
+[[nodiscard]] Lanes lanes_of_places(std::shared_ptr<const UnsizedDataset> uncounted,
+                                    std::int64_t lanes, std::int64_t rows, std::int64_t chunk,
                                     std::function<Batch(const StridedPlaces&)> read);
 /// Lanes read from a generator.
-[[nodiscard]] Lanes lanes_of_generator(const std::shared_ptr<const Uncounted>& uncounted,
+[[nodiscard]] Lanes lanes_of_generator(const std::shared_ptr<const UnsizedDataset>& uncounted,
                                        const GeneratorRequest& epoch);
 
 /// The results of functions on consecutive rows of a lane.

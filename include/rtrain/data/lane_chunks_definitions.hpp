@@ -15,8 +15,8 @@
 
 namespace rtrain::data {
 
-RTRAIN_DOOR Lanes lanes_of_places(std::shared_ptr<const Uncounted> uncounted, std::int64_t lanes,
-                                  std::int64_t rows, std::int64_t chunk,
+RTRAIN_DOOR Lanes lanes_of_places(std::shared_ptr<const UnsizedDataset> uncounted,
+                                  std::int64_t lanes, std::int64_t rows, std::int64_t chunk,
                                   std::function<Batch(const StridedPlaces&)> read) {
     return {std::move(uncounted),
             [=, read = std::move(read)](std::int64_t lane, std::int64_t first_row) {
@@ -32,7 +32,7 @@ RTRAIN_DOOR Lanes lanes_of_places(std::shared_ptr<const Uncounted> uncounted, st
             }};
 }
 
-RTRAIN_DOOR Lanes lanes_of_generator(const std::shared_ptr<const Uncounted>& uncounted,
+RTRAIN_DOOR Lanes lanes_of_generator(const std::shared_ptr<const UnsizedDataset>& uncounted,
                                      const GeneratorRequest& epoch) {
     const GeneratorBegin& begin = uncounted->generator();
     return {uncounted, [=](std::int64_t lane, std::int64_t first_row) {
@@ -139,8 +139,8 @@ RTRAIN_DOOR std::optional<LaneChunk> LaneChunks::made_of_next(Lane& lane) const 
     if (!rows) {
         return std::nullopt;
     }
-    MadeRows made =
-        rows->batch.size() > 0 ? from_.uncounted->make(std::move(rows->batch)) : MadeRows{};
+    TransformedRows made =
+        rows->batch.size() > 0 ? from_.uncounted->make(std::move(rows->batch)) : TransformedRows{};
     for (std::int64_t& row : made.of) {
         row += rows->begin;
     }

@@ -16,9 +16,9 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/data/all_reduce_max.hpp>
 #include <rtrain/data/batch.hpp>
-#include <rtrain/data/feed.hpp>
-#include <rtrain/data/greatest_of_ranks.hpp>
+#include <rtrain/data/batch_sampler.hpp>
 #include <rtrain/data/lanes.hpp>
 #include <rtrain/data/position.hpp>
 
@@ -52,12 +52,13 @@ public:
     };
 
     /// Starts at `places`, where all ranks have taken `taken` rows; empty: at the beginning.
-    LaneSteps(const Shape& shape, Lanes lanes, std::vector<LanePlace> places, std::int64_t taken);
+    LaneSteps(const Shape& shape, Lanes lanes, std::vector<LanePosition> places,
+              std::int64_t taken);
 
     /// The next batch of this rank; always valid until settle() ends the epoch.
-    [[nodiscard]] Portion next();
+    [[nodiscard]] BatchRequest next();
     /// Reads its rows; none if the step cannot be taken, which settle() handles.
-    [[nodiscard]] Batch read(Portion& portion) { return reader_->read(portion); }
+    [[nodiscard]] Batch read(BatchRequest& portion) { return reader_->read(portion); }
     /// Reads something that a later batch needs. False if there is nothing to do now.
     [[nodiscard]] bool read_ahead() { return reader_->read_ahead(); }
 
@@ -65,12 +66,12 @@ public:
     /// position. Otherwise the epoch is_over(), or later batches must be read again after
     /// restart(). *Collective* at the first batch of a step if micro-batches are spread across
     /// ranks. Throws DataError [RT-D74].
-    [[nodiscard]] bool settle(Portion& portion, const GreatestOfRanks& agree);
+    [[nodiscard]] bool settle(BatchRequest& portion, const AllReduceMax& agree);
     /// Continues from the last step that was taken. No thread may be reading.
     void restart();
 
     /// The positions of all ranks after the last whole step that was taken.
-    [[nodiscard]] const std::vector<LanePlace>& places() const noexcept { return places_; }
+    [[nodiscard]] const std::vector<LanePosition>& places() const noexcept { return places_; }
     [[nodiscard]] bool is_over() const noexcept { return is_over_; }
     /// Valid at the end.
     [[nodiscard]] const LeftOut& left_out() const noexcept { return left_out_; }
@@ -84,10 +85,10 @@ private:
     /// The agreed state of the lanes after all ranks have read a step.
     struct Agreed {
         std::int64_t least = 0;
-        std::vector<LanePlace> after;
+        std::vector<LanePosition> after;
         std::vector<bool> had_ended;
     };
-    [[nodiscard]] Agreed exchange(const LaneStep& step, const GreatestOfRanks& agree) const;
+    [[nodiscard]] Agreed exchange(const LaneStep& step, const AllReduceMax& agree) const;
     /// Decides how to continue if a micro-batch has too few rows.
     void settle_short(const Agreed& agreed);
     /// Deals out the remaining lanes again; false if micro-batches then have the same ones.
@@ -96,10 +97,10 @@ private:
 
     Shape shape_;
     Lanes lanes_;
-    std::vector<LanePlace> places_;
-    std::int64_t taken_;                ///< in whole steps
-    std::vector<LanePlace> after_step_; ///< of the step being taken
-    bool is_last_ = false;              ///< the next step is the last
+    std::vector<LanePosition> places_;
+    std::int64_t taken_;                   ///< in whole steps
+    std::vector<LanePosition> after_step_; ///< of the step being taken
+    bool is_last_ = false;                 ///< the next step is the last
     bool is_over_ = false;
     LeftOut left_out_;
     std::int64_t found_ = 0;  ///< rows found when a micro-batch had too few

@@ -19,20 +19,20 @@
 
 namespace rtrain::data {
 
-RTRAIN_DOOR LaneSteps::LaneSteps(const Shape& shape, Lanes lanes, std::vector<LanePlace> places,
+RTRAIN_DOOR LaneSteps::LaneSteps(const Shape& shape, Lanes lanes, std::vector<LanePosition> places,
                                  std::int64_t taken)
     : shape_(shape), lanes_(std::move(lanes)), places_(std::move(places)), taken_(taken) {
     for (auto lane = std::ssize(places_); lane < shape.lanes; ++lane) {
         places_.push_back({.turn = lane});
     }
-    is_over_ = std::ranges::all_of(places_, &LanePlace::has_ended);
+    is_over_ = std::ranges::all_of(places_, &LanePosition::has_ended);
     restart();
 }
 
 RTRAIN_DOOR void LaneSteps::restart() {
     std::vector<LaneGroup> groups(static_cast<std::size_t>(shape_.passes));
     for (std::int64_t lane = 0; lane < shape_.lanes; ++lane) {
-        const LanePlace& place = places_[static_cast<std::size_t>(lane)];
+        const LanePosition& place = places_[static_cast<std::size_t>(lane)];
         const std::int64_t pass = place.turn % shape_.micro_batches - shape_.first;
         if (place.turn >= 0 && pass >= 0 && pass < shape_.passes) {
             groups[static_cast<std::size_t>(pass)].add(Lane(lane, place));
@@ -44,8 +44,8 @@ RTRAIN_DOOR void LaneSteps::restart() {
     next_taken_ = taken_;
 }
 
-RTRAIN_DOOR Portion LaneSteps::next() {
-    Portion portion;
+RTRAIN_DOOR BatchRequest LaneSteps::next() {
+    BatchRequest portion;
     portion.place = next_taken_ + shape_.first + next_pass_;
     portion.number = next_number_++;
     portion.pass = next_pass_;
@@ -55,7 +55,7 @@ RTRAIN_DOOR Portion LaneSteps::next() {
     return portion;
 }
 
-RTRAIN_DOOR bool LaneSteps::settle(Portion& portion, const GreatestOfRanks& agree) {
+RTRAIN_DOOR bool LaneSteps::settle(BatchRequest& portion, const AllReduceMax& agree) {
     if (portion.pass == 0) {
         if (is_over_) {
             return false;
@@ -79,7 +79,7 @@ RTRAIN_DOOR bool LaneSteps::settle(Portion& portion, const GreatestOfRanks& agre
 }
 
 RTRAIN_DOOR LaneSteps::Agreed LaneSteps::exchange(const LaneStep& step,
-                                                  const GreatestOfRanks& agree) const {
+                                                  const AllReduceMax& agree) const {
     // Each lane has one owner; all other ranks send 0, the least number.
     enum Of : std::int64_t { used, given, taken, has_ended, had_ended, numbers };
     at::Tensor known = at::zeros({1 + numbers * shape_.lanes}, at::kLong);
@@ -106,7 +106,7 @@ RTRAIN_DOOR LaneSteps::Agreed LaneSteps::exchange(const LaneStep& step,
     Agreed agreed{.least = -all[0], .after = places_, .had_ended = {}};
     for (std::int64_t lane = 0; lane < shape_.lanes; ++lane) {
         const auto* const of = all + 1 + numbers * lane;
-        LanePlace& place = agreed.after[static_cast<std::size_t>(lane)];
+        LanePosition& place = agreed.after[static_cast<std::size_t>(lane)];
         agreed.had_ended.push_back(place.has_ended || of[had_ended] != 0);
         if (place.turn >= 0) {
             place = {.used = of[used],
@@ -135,10 +135,10 @@ RTRAIN_DOOR DataError LaneSteps::no_batch(std::int64_t ranks) const {
 RTRAIN_DOOR void LaneSteps::settle_short(const Agreed& agreed) {
     found_none_ = agreed.least == 0;
     found_ = 0;
-    for (const LanePlace& place : agreed.after) {
+    for (const LanePosition& place : agreed.after) {
         found_ += place.taken;
     }
-    found_all_ = std::ranges::all_of(agreed.after, &LanePlace::has_ended);
+    found_all_ = std::ranges::all_of(agreed.after, &LanePosition::has_ended);
     for (std::size_t lane = 0; lane < places_.size(); ++lane) {
         places_[lane].has_ended = agreed.had_ended[lane];
     }
@@ -154,8 +154,8 @@ RTRAIN_DOOR void LaneSteps::settle_short(const Agreed& agreed) {
 }
 
 RTRAIN_DOOR bool LaneSteps::deal() {
-    std::vector<LanePlace*> left;
-    for (LanePlace& place : places_) {
+    std::vector<LanePosition*> left;
+    for (LanePosition& place : places_) {
         if (!place.has_ended) {
             left.push_back(&place);
         }
@@ -163,9 +163,9 @@ RTRAIN_DOOR bool LaneSteps::deal() {
     if (shape_.micro_batches == 1 || std::ssize(left) < shape_.micro_batches) {
         return false;
     }
-    std::ranges::stable_sort(left, {}, &LanePlace::taken);
-    const std::vector<LanePlace> former = places_;
-    for (LanePlace& place : places_) {
+    std::ranges::stable_sort(left, {}, &LanePosition::taken);
+    const std::vector<LanePosition> former = places_;
+    for (LanePosition& place : places_) {
         place.turn = -1;
     }
     for (std::size_t turn = 0; turn < left.size(); ++turn) {
@@ -176,7 +176,7 @@ RTRAIN_DOOR bool LaneSteps::deal() {
 
 RTRAIN_DOOR void LaneSteps::end_epoch() {
     for (std::int64_t lane = 0; lane < shape_.lanes; ++lane) {
-        LanePlace& place = places_[static_cast<std::size_t>(lane)];
+        LanePosition& place = places_[static_cast<std::size_t>(lane)];
         if (!place.has_ended) {
             const std::int64_t rows = rows_of_lane(shape_.rows, shape_.lanes, lane);
             left_out_.lanes += 1;

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <rtrain/data/batch.hpp>
-#include <rtrain/data/feed.hpp>
+#include <rtrain/data/batch_sampler.hpp>
 #include <rtrain/data/lane_chunks.hpp>
 #include <rtrain/data/position.hpp>
 
@@ -21,10 +21,10 @@ namespace rtrain::data {
 /// One lane, from a position on.
 class Lane {
 public:
-    Lane(std::int64_t number, const LanePlace& place) : number_(number), place_(place) {}
+    Lane(std::int64_t number, const LanePosition& place) : number_(number), place_(place) {}
 
     [[nodiscard]] std::int64_t number() const noexcept { return number_; }
-    [[nodiscard]] const LanePlace& place() const noexcept { return place_; }
+    [[nodiscard]] const LanePosition& place() const noexcept { return place_; }
 
     /// True if there is a row; reads ahead to the next row, or to the end.
     [[nodiscard]] bool has_row(LaneChunks& chunks);
@@ -33,7 +33,7 @@ public:
 
 private:
     std::int64_t number_;
-    LanePlace place_;
+    LanePosition place_;
     bool has_begun_ = false;
     LaneChunk chunk_;     ///< read last
     std::size_t row_ = 0; ///< its next one
@@ -57,7 +57,7 @@ private:
 struct LaneStep {
     struct Known {
         std::int64_t lane = 0;
-        LanePlace after;        ///< after the step
+        LanePosition after;     ///< after the step
         bool had_ended = false; ///< before it
     };
     std::int64_t least = 0; ///< rows that each of the rank's micro-batches has at least
@@ -75,7 +75,7 @@ public:
     /// Reads the batches of consecutive passes; empty if a micro-batch of this step has too few
     /// rows. Sets that in `portion`; the portion of the first pass also gets the state of the
     /// lanes. Any thread may call it: one whose portion is not next reads ahead meanwhile.
-    [[nodiscard]] Batch read(Portion& portion);
+    [[nodiscard]] Batch read(BatchRequest& portion);
 
     /// Reads something that a later portion needs. False if there is nothing to do now.
     [[nodiscard]] bool read_ahead() { return chunks_.read_ahead(); }

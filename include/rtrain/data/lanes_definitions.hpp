@@ -108,7 +108,7 @@ RTRAIN_DOOR LaneReader::LaneReader(Lanes lanes, std::vector<LaneGroup> groups, s
     }
 }
 
-RTRAIN_DOOR Batch LaneReader::read(Portion& portion) {
+RTRAIN_DOOR Batch LaneReader::read(BatchRequest& portion) {
     struct Turn {
         Turn(LaneChunks& of, std::int64_t number) : chunks(of) { chunks.begin_turn(number); }
         Turn(const Turn&) = delete;
@@ -148,7 +148,7 @@ RTRAIN_DOOR std::shared_ptr<const LaneStep> LaneReader::read_step() {
         }
         step->least = std::min(step->least, batches_.back().size());
         for (std::size_t i = 0; i < taken.size(); ++i) {
-            const LanePlace& now = group.lanes()[i].place();
+            const LanePosition& now = group.lanes()[i].place();
             step->lanes.push_back({.lane = group.lanes()[i].number(),
                                    .after = now,
                                    .had_ended = now.has_ended && now.taken == taken[i]});

@@ -18,7 +18,7 @@
 
 namespace rtrain::data {
 
-class Loops {
+class LoopStack {
 public:
     /// A logical clock; each value is later than all earlier ones.
     using Time = std::int64_t;
@@ -36,9 +36,9 @@ public:
     };
 
     /// The calling thread's loops.
-    [[nodiscard]] static Loops& current();
+    [[nodiscard]] static LoopStack& current();
     /// The same, for helper threads of the calling thread.
-    [[nodiscard]] static const std::shared_ptr<Loops>& shared();
+    [[nodiscard]] static const std::shared_ptr<LoopStack>& shared();
 
     [[nodiscard]] std::unique_ptr<Loop> begin(std::shared_ptr<Position> position, bool trains);
 
@@ -109,10 +109,10 @@ private:
 class Pass {
 public:
     /// Called before each batch except the first, when the previous one is finished.
-    using BetweenBatches = std::function<void(const Loops::Loop&)>;
+    using BetweenBatches = std::function<void(const LoopStack::Loop&)>;
 
     /// Called before each batch; returns true to end the loop instead.
-    using EndsHere = std::function<bool(const Loops::Loop&)>;
+    using EndsHere = std::function<bool(const LoopStack::Loop&)>;
 
     /// A pass that has ended.
     Pass() = default;
@@ -150,7 +150,7 @@ private:
     static BetweenBatches& observer();
     static EndsHere& judge();
 
-    std::unique_ptr<Loops::Loop> loop_;
+    std::unique_ptr<LoopStack::Loop> loop_;
 };
 
 } // namespace rtrain::data

@@ -19,17 +19,17 @@
 
 namespace rtrain::data {
 
-RTRAIN_DOOR Loops& Loops::current() {
+RTRAIN_DOOR LoopStack& LoopStack::current() {
     return *shared();
 }
 
-RTRAIN_DOOR const std::shared_ptr<Loops>& Loops::shared() {
-    thread_local const auto loops = std::make_shared<Loops>();
+RTRAIN_DOOR const std::shared_ptr<LoopStack>& LoopStack::shared() {
+    thread_local const auto loops = std::make_shared<LoopStack>();
     return loops;
 }
 
-RTRAIN_DOOR std::unique_ptr<Loops::Loop> Loops::begin(std::shared_ptr<Position> position,
-                                                      bool trains) {
+RTRAIN_DOOR std::unique_ptr<LoopStack::Loop> LoopStack::begin(std::shared_ptr<Position> position,
+                                                              bool trains) {
     forget_past(*position);
     position->finished.reserve(position->finished.size() + 1); // end() must not throw
     auto loop = std::make_unique<Loop>(Loop{std::move(position), trains, ++clock_});
@@ -40,20 +40,20 @@ RTRAIN_DOOR std::unique_ptr<Loops::Loop> Loops::begin(std::shared_ptr<Position> 
     return loop;
 }
 
-RTRAIN_DOOR void Loops::take(Loop& loop) noexcept {
+RTRAIN_DOOR void LoopStack::take(Loop& loop) noexcept {
     if (loop.taken == 0) {
         loop.taken = ++clock_;
     }
 }
 
-RTRAIN_DOOR void Loops::leave_body(Loop& loop) {
+RTRAIN_DOOR void LoopStack::leave_body(Loop& loop) {
     require_closed(loop.saved_around, loop.taken);
     loop.saved_around = false;
     loop.taken = 0;
     ++loop.used;
 }
 
-RTRAIN_DOOR void Loops::end(const Loop& loop) noexcept {
+RTRAIN_DOOR void LoopStack::end(const Loop& loop) noexcept {
     std::erase(under_way_, &loop);
     Time body = epoch_ < loop.began ? epoch_ : 0;
     const Loop* ended_in = nullptr;
@@ -73,7 +73,7 @@ RTRAIN_DOOR void Loops::end(const Loop& loop) noexcept {
     loop.position->finish_epoch();
 }
 
-RTRAIN_DOOR void Loops::skip(Position& position) const {
+RTRAIN_DOOR void LoopStack::skip(Position& position) const {
     Time body = epoch_;
     for (const Loop* loop : under_way_) {
         body = std::max(body, loop->taken);
@@ -85,33 +85,33 @@ RTRAIN_DOOR void Loops::skip(Position& position) const {
     }
 }
 
-RTRAIN_DOOR void Loops::begin_epoch() {
+RTRAIN_DOOR void LoopStack::begin_epoch() {
     require_closed(epoch_saved_around_, epoch_);
     epoch_saved_around_ = false;
     epoch_ = ++clock_;
 }
 
-RTRAIN_DOOR void Loops::end_epoch() noexcept {
+RTRAIN_DOOR void LoopStack::end_epoch() noexcept {
     epoch_saved_around_ = false;
     epoch_ = ++clock_;
 }
 
-RTRAIN_DOOR void Loops::leave_epochs() noexcept {
+RTRAIN_DOOR void LoopStack::leave_epochs() noexcept {
     epoch_saved_around_ = false;
     epoch_ = 0;
 }
 
-RTRAIN_DOOR const Loops::Loop* Loops::only() const noexcept {
+RTRAIN_DOOR const LoopStack::Loop* LoopStack::only() const noexcept {
     return under_way_.size() == 1 ? under_way_.front() : nullptr;
 }
 
-RTRAIN_DOOR const Loops::Loop* Loops::over(const Position& position) const noexcept {
+RTRAIN_DOOR const LoopStack::Loop* LoopStack::over(const Position& position) const noexcept {
     const auto found = std::ranges::find_if(
         under_way_, [&](const Loop* loop) { return loop->position.get() == &position; });
     return found == under_way_.end() ? nullptr : *found;
 }
 
-RTRAIN_DOOR double Loops::weight() const noexcept {
+RTRAIN_DOOR double LoopStack::weight() const noexcept {
     const Loop* found = nullptr;
     for (const Loop* loop : under_way_) {
         if (loop->trains && loop->taken != 0) {
@@ -124,44 +124,44 @@ RTRAIN_DOOR double Loops::weight() const noexcept {
     return found ? found->weight : 1;
 }
 
-RTRAIN_DOOR bool Loops::is_around_another(const Loop& loop) const noexcept {
+RTRAIN_DOOR bool LoopStack::is_around_another(const Loop& loop) const noexcept {
     return loop.taken != 0 && std::ranges::any_of(under_way_, [&](const Loop* other) {
                return other->began > loop.taken && other->taken != 0;
            });
 }
 
-RTRAIN_DOOR bool Loops::within_epoch() const noexcept {
+RTRAIN_DOOR bool LoopStack::within_epoch() const noexcept {
     return epoch_ != 0 && std::ranges::any_of(under_way_, [this](const Loop* loop) {
                return loop->began > epoch_ && loop->taken != 0;
            });
 }
 
-RTRAIN_DOOR std::vector<FinishedPass> Loops::finished(const Position& position) const {
+RTRAIN_DOOR std::vector<FinishedPass> LoopStack::finished(const Position& position) const {
     std::vector<FinishedPass> passes;
     std::ranges::copy_if(position.finished, std::back_inserter(passes),
                          [this](const FinishedPass& pass) { return begins_again(pass.body); });
     return passes;
 }
 
-RTRAIN_DOOR void Loops::note_saved() noexcept {
+RTRAIN_DOOR void LoopStack::note_saved() noexcept {
     for (Loop* loop : under_way_) {
         loop->saved_around = loop->saved_around || is_around_another(*loop);
     }
     epoch_saved_around_ = epoch_saved_around_ || within_epoch();
 }
 
-RTRAIN_DOOR bool Loops::is_open(Time body) const noexcept {
+RTRAIN_DOOR bool LoopStack::is_open(Time body) const noexcept {
     return body == epoch_ ||
            std::ranges::any_of(under_way_, [&](const Loop* loop) { return loop->taken == body; });
 }
 
-RTRAIN_DOOR bool Loops::begins_again(Time body) const noexcept {
+RTRAIN_DOOR bool LoopStack::begins_again(Time body) const noexcept {
     return body == epoch_ ? within_epoch() : std::ranges::any_of(under_way_, [&](const Loop* loop) {
         return loop->taken == body && is_around_another(*loop);
     });
 }
 
-RTRAIN_DOOR void Loops::forget_past(Position& position) const {
+RTRAIN_DOOR void LoopStack::forget_past(Position& position) const {
     std::erase_if(position.finished, [this](const FinishedPass& pass) {
         return !is_open(pass.body) || std::ranges::any_of(under_way_, [&](const Loop* loop) {
             return loop->began == pass.ended_in;
@@ -169,7 +169,7 @@ RTRAIN_DOOR void Loops::forget_past(Position& position) const {
     });
 }
 
-RTRAIN_DOOR void Loops::require_closed(bool saved_around, Time body) const {
+RTRAIN_DOOR void LoopStack::require_closed(bool saved_around, Time body) const {
     if (saved_around &&
         std::ranges::any_of(under_way_, [&](const Loop* loop) { return loop->began > body; })) {
         throw DataError(
@@ -182,7 +182,7 @@ RTRAIN_DOOR void Loops::require_closed(bool saved_around, Time body) const {
 }
 
 RTRAIN_DOOR Pass::Pass(std::shared_ptr<Position> position, bool trains)
-    : loop_(Loops::current().begin(std::move(position), trains)) {
+    : loop_(LoopStack::current().begin(std::move(position), trains)) {
     end_if_asked();
 }
 
@@ -197,7 +197,7 @@ RTRAIN_DOOR Pass::~Pass() {
 
 RTRAIN_DOOR void Pass::take() noexcept {
     if (loop_) {
-        Loops::current().take(*loop_);
+        LoopStack::current().take(*loop_);
     }
 }
 
@@ -209,7 +209,7 @@ RTRAIN_DOOR void Pass::leave_batch() {
         if (observer()) {
             observer()(*loop_);
         }
-        Loops::current().leave_body(*loop_);
+        LoopStack::current().leave_body(*loop_);
         end_if_asked();
     }
 }
@@ -219,7 +219,7 @@ RTRAIN_DOOR void Pass::end() noexcept {
         if (leads()) {
             LoopStatus::current().end_loop();
         }
-        Loops::current().end(*loop_);
+        LoopStack::current().end(*loop_);
         loop_.reset();
     }
 }

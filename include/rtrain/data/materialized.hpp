@@ -39,10 +39,11 @@
 namespace rtrain::data {
 
 /// Files of about 64 MiB in a directory, each with the rows of consecutive blocks.
-class KeptRows {
+class MaterializedFiles {
 public:
     /// `version` identifies the functions that made the rows. Throws DataError [RT-D52, RT-D53].
-    KeptRows(MadeBlocks rows, std::filesystem::path directory, const std::string& version)
+    MaterializedFiles(TransformedBlocks rows, std::filesystem::path directory,
+                      const std::string& version)
         : rows_(std::move(rows)), directory_(std::move(directory)),
           origin_(
               detail::concat(rows_.index().digest(), ' ', rows_.index().content(), ' ', version)) {
@@ -178,7 +179,7 @@ private:
         }
     }
 
-    MadeBlocks rows_;
+    TransformedBlocks rows_;
     std::filesystem::path directory_;
     std::string origin_;
     std::vector<Part> parts_;
@@ -234,7 +235,7 @@ private:
 /// The rows of mapped files.
 class MaterializedRows : public Dataset::Source {
 public:
-    explicit MaterializedRows(const KeptRows& kept) : parts_(kept.take()) {
+    explicit MaterializedRows(const MaterializedFiles& kept) : parts_(kept.take()) {
         std::vector<std::string> names;
         for (std::size_t part = 0; part < parts_.size(); ++part) {
             ends_.push_back(size() + parts_[part].size());

@@ -23,7 +23,7 @@ namespace rtrain::data {
 class PackedBlocks : public Dataset::BlockSource {
 public:
     /// Reads all blocks, to count their values. Throws DataError [RT-D2, RT-D63].
-    PackedBlocks(MadeBlocks rows, std::string column, std::int64_t length)
+    PackedBlocks(TransformedBlocks rows, std::string column, std::int64_t length)
         : rows_(std::move(rows)), column_(std::move(column)), length_(length) {
         for (std::int64_t block = 0; block < rows_.index().size(); ++block) {
             const Batch packed = read(block);
@@ -59,7 +59,7 @@ public:
     [[nodiscard]] bool is_fixed() const override { return false; }
 
 private:
-    MadeBlocks rows_;
+    TransformedBlocks rows_;
     std::string column_;
     std::int64_t length_;
     std::vector<Block> blocks_;

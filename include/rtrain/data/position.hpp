@@ -24,7 +24,7 @@ struct FinishedPass {
 };
 
 /// The path of a resumed run back to the position of its checkpoint.
-struct Return {
+struct ResumePath {
     std::int64_t loops_to_begin = 0;        ///< loops of the checkpoint that have not begun yet
     std::function<void()> arrive = nullptr; ///< called before the first batch of the last of them
 
@@ -33,13 +33,13 @@ struct Return {
 };
 
 /// The position of all ranks in a lane of rows that are not counted.
-struct LanePlace {
+struct LanePosition {
     std::int64_t used = 0;  ///< source rows read for it and used up
     std::int64_t given = 0; ///< rows taken of those made from the next source row
     std::int64_t taken = 0; ///< rows, whatever their source
     bool has_ended = false; ///< no rows are left
     std::int64_t turn = 0;  ///< in the dealing of lanes; -1: it had ended
-    friend bool operator==(const LanePlace&, const LanePlace&) = default;
+    friend bool operator==(const LanePosition&, const LanePosition&) = default;
 };
 
 /// The position of all ranks in a data set, saved in checkpoints. Nothing in it depends on the
@@ -53,12 +53,12 @@ struct Position {
     std::string order = {};    ///< of `samples`, from order_name(); empty: not known
     std::uint64_t digest = 0;  ///< of the data set's blocks, from BlockIndex; 0: not known
     std::uint64_t content = 0; ///< as far as BlockIndex can tell; 0: not known
-    std::vector<LanePlace> lanes = {}; ///< of a pass through rows that are not counted
+    std::vector<LanePosition> lanes = {}; ///< of a pass through rows that are not counted
 
     // The state before the loop's current batch, which all of the above counts as taken.
-    std::int64_t samples_before = 0;          ///< `samples` without it
-    std::vector<LanePlace> lanes_before = {}; ///< `lanes` without it
-    bool begins_step = true;                  ///< it is the first of a step
+    std::int64_t samples_before = 0;             ///< `samples` without it
+    std::vector<LanePosition> lanes_before = {}; ///< `lanes` without it
+    bool begins_step = true;                     ///< it is the first of a step
 
     std::vector<FinishedPass> finished = {}; ///< those whose body has not ended, and others
 
@@ -66,7 +66,7 @@ struct Position {
     std::int64_t passes_to_skip = 0; ///< finished when the checkpoint was made
     bool is_around = false;          ///< the checkpoint was made in a loop inside this one
     bool was_under_way = false;      ///< when the checkpoint was made, and not begun since
-    std::shared_ptr<Return> way_back = nullptr; ///< of a resumed run
+    std::shared_ptr<ResumePath> resume_path = nullptr; ///< of a resumed run
 
     bool said_empty = false;    ///< warned about a pass without a batch
     bool said_left_out = false; ///< warned about a pass that left out rows
@@ -75,7 +75,7 @@ struct Position {
 
     /// Called before a pass: true if the checkpoint was made after it, so it is skipped.
     [[nodiscard]] bool skips_pass() noexcept {
-        if (!way_back || way_back->is_over() || passes_to_skip == 0) {
+        if (!resume_path || resume_path->is_over() || passes_to_skip == 0) {
             return false;
         }
         --passes_to_skip;
@@ -120,13 +120,13 @@ struct Position {
         digest = now_digest;
         content = now_content;
         const bool was = std::exchange(was_under_way, false);
-        if (was && way_back && !way_back->is_over() && --way_back->loops_to_begin == 0) {
-            way_back->arrive();
+        if (was && resume_path && !resume_path->is_over() && --resume_path->loops_to_begin == 0) {
+            resume_path->arrive();
         }
     }
 
     /// The loop moves to its next batch.
-    void advance(std::int64_t taken, bool ends_step, std::vector<LanePlace> now = {}) noexcept {
+    void advance(std::int64_t taken, bool ends_step, std::vector<LanePosition> now = {}) noexcept {
         samples_before = samples;
         lanes_before = std::exchange(lanes, std::move(now));
         begins_step = !within_step;

@@ -3,11 +3,11 @@
 /// This rank's part of a data set.
 #pragma once
 
+#include <rtrain/data/all_reduce_max.hpp>
 #include <rtrain/data/any_policy.hpp>
 #include <rtrain/data/batch_options.hpp>
 #include <rtrain/data/batches.hpp>
 #include <rtrain/data/dataset.hpp>
-#include <rtrain/data/greatest_of_ranks.hpp>
 #include <rtrain/data/policy.hpp>
 #include <rtrain/data/steps.hpp>
 
@@ -31,7 +31,7 @@ public:
     Shard(Dataset dataset, AnyPolicy policy, int rank, int size, at::Device device,
           Register new_position, std::uint64_t seed = 0,
           std::optional<std::uint64_t> random_seed = std::nullopt, bool is_split = true,
-          GreatestOfRanks agree = nullptr)
+          AllReduceMax agree = nullptr)
         : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
           device_(device), new_position_(std::move(new_position)), seed_(seed),
           random_seed_(random_seed), is_split_(is_split), agree_(std::move(agree)) {}
@@ -72,7 +72,7 @@ private:
     std::uint64_t seed_;
     std::optional<std::uint64_t> random_seed_;
     bool is_split_;
-    GreatestOfRanks agree_;
+    AllReduceMax agree_;
 };
 
 } // namespace rtrain::data

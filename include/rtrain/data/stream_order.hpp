@@ -120,7 +120,7 @@ public:
     }
 
 private:
-    enum Purpose : std::uint8_t { of_blocks, of_rows };
+    enum CollectiveLabel : std::uint8_t { of_blocks, of_rows };
 
     /// The beginning of a lane in the sequence of all rows.
     [[nodiscard]] std::int64_t begin_of(std::int64_t lane) const noexcept {

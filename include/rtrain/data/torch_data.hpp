@@ -275,7 +275,7 @@ private:
     /// Begins a pass; one that has already ended if it is to be skipped.
     [[nodiscard]] Pass begin_pass() {
         if (position_->skips_pass()) {
-            Loops::current().skip(*position_);
+            LoopStack::current().skip(*position_);
             return Pass();
         }
         if (epoch_) {

@@ -92,7 +92,7 @@ public:
         for (const Field& field : fields_) {
             columns.emplace_back(field);
         }
-        StandIns stand_ins;
+        ReplacementRows stand_ins;
         std::int64_t row = 0;
         for_each_sample(rows, [&](const format::TarSample& sample, std::string_view block) {
             try {

@@ -4,7 +4,7 @@
 /// built. Numbers are rounded as Python does. Cost tier 1: Boost.JSON.
 #pragma once
 
-#include <rtrain/format/plain_json.hpp>
+#include <rtrain/format/json_scanner.hpp>
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/error.hpp>

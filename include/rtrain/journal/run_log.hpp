@@ -133,7 +133,7 @@ public:
         }
         results_.reset();
         if (kept.empty()) {
-            storage::leave_word(directory_ / results_file, "");
+            storage::replace_file_unsynced(directory_ / results_file, "");
         } else {
             storage::replace_file(directory_ / results_file, kept);
         }

@@ -11,11 +11,11 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/console/screen.hpp>
 #include <rtrain/journal/rank_logs.hpp>
-#include <rtrain/launch/ending.hpp>
+#include <rtrain/launch/fit_outcome.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/supervise/supervisor.hpp>
-#include <rtrain/process/kept_handlers.hpp>
 #include <rtrain/process/preemption_signals.hpp>
+#include <rtrain/process/saved_signal_handlers.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -54,10 +54,10 @@ public:
 
     /// Returns the outcome of the call. A signal that ends this program is raised again. Throws
     /// std::bad_alloc; then the destructor kills the ranks.
-    Ending run() {
+    FitOutcome run() {
         const SaysOnScreen on_screen;
         listen();
-        const NoticeWatch notices(run_.failure.preemption_notice, [this] {
+        const PreemptionPoller notices(run_.failure.preemption_notice, [this] {
             boost::asio::post(io_, [this] { supervisor_.make_room(); });
         });
         supervisor_.start();
@@ -77,8 +77,8 @@ public:
             ::signal(*fatal_signal_, SIG_DFL);
             ::raise(*fatal_signal_);
         }
-        Ending ending = end_->result ? ending_from(json::parse(*end_->result).as_object())
-                                     : Ending{.failure = end_->failure};
+        FitOutcome ending = end_->result ? ending_from(json::parse(*end_->result).as_object())
+                                         : FitOutcome{.failure = end_->failure};
         call_.session.record(call_.number, ending);
         return ending;
     }
@@ -134,13 +134,14 @@ private:
                     }};
     }
 
-    [[nodiscard]] Surroundings surroundings(bool remote, const std::vector<std::string>& skip) {
+    [[nodiscard]] LaunchEnvironment surroundings(bool remote,
+                                                 const std::vector<std::string>& skip) {
         begin_logs();
         Session& session = call_.session;
         session.forget(call_.number);
         session.leave_config(call_.number, config_);
-        Surroundings given{.variables = session.rank_variables(remote),
-                           .directory = session.directory()};
+        LaunchEnvironment given{.variables = session.rank_variables(remote),
+                                .directory = session.directory()};
         given.keeps_input = !given.variables.empty();
         if (!remote) {
             given.shared_memory = session.shared_memory();
@@ -167,7 +168,7 @@ private:
     /// Parses what ranks have recorded: a failure of training may be retried, others recur at each
     /// start.
     [[nodiscard]] static std::optional<Failure> failure_in(const std::string& result) {
-        Ending ending = ending_from(json::parse(result).as_object());
+        FitOutcome ending = ending_from(json::parse(result).as_object());
         if (!ending.failure) {
             return std::nullopt;
         }
@@ -251,7 +252,7 @@ private:
     bool has_heard_ = false; ///< stops waiting for the reader
     std::optional<RunEnd> end_;
     boost::asio::io_context io_;
-    process::KeptHandlers handlers_; ///< restores the handlers after the set is gone
+    process::SavedSignalHandlers handlers_; ///< restores the handlers after the set is gone
     boost::asio::signal_set signals_;
     Supervisor supervisor_;
 };
@@ -262,10 +263,11 @@ private:
 /// receive the ranks' output. `on_run` is called when another run begins in ranks that have
 /// completed one; it must set `config`, `run`, `tell` and `logs` to those of that run. Throws
 /// std::bad_alloc after all ranks have exited.
-[[nodiscard]] inline Ending drive(FitCall call, const Config& config, const ScalingConfig& scaling,
-                                  const RunConfig& run, std::function<void(const Failure&)> tell,
-                                  track::RankLogs* logs,
-                                  std::function<void(const std::string&)> on_run) {
+[[nodiscard]] inline FitOutcome drive(FitCall call, const Config& config,
+                                      const ScalingConfig& scaling, const RunConfig& run,
+                                      std::function<void(const Failure&)> tell,
+                                      track::RankLogs* logs,
+                                      std::function<void(const std::string&)> on_run) {
     return Driver(call, config, scaling, run, std::move(tell), logs, std::move(on_run)).run();
 }
 

@@ -29,7 +29,7 @@ public:
     [[nodiscard]] Variables variables(Directory&& directory) {
         if (file_.empty() && input_.was_read()) {
             const std::filesystem::path file = directory() / "standard-input";
-            storage::leave_word(file, input_.bytes());
+            storage::replace_file_unsynced(file, input_.bytes());
             file_ = file.string();
         }
         return file_.empty() ? Variables() : Variables{{variable, file_}};

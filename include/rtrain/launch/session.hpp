@@ -15,7 +15,7 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/base/strict_stream.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
-#include <rtrain/launch/ending.hpp>
+#include <rtrain/launch/fit_outcome.hpp>
 #include <rtrain/launch/handed_input.hpp>
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/supervise/decision_json.hpp>
@@ -104,7 +104,7 @@ public:
     }
     /// In the driver: writes the configuration for the ranks.
     void leave_config(int fit, const boost::json::object& config) {
-        storage::leave_word(config_file_of(fit), json::serialize(config));
+        storage::replace_file_unsynced(config_file_of(fit), json::serialize(config));
     }
 
     /// True if a driver watches this rank.
@@ -249,7 +249,7 @@ public:
     void unmute() { muted_.end(); }
 
     /// Records it for processes that are started later.
-    void record(int fit, const Ending& ending) {
+    void record(int fit, const FitOutcome& ending) {
         endings_[fit] = ending;
         if (!directory_.empty()) {
             write(fit, ending);
@@ -258,11 +258,11 @@ public:
 
     /// The same for a rank that cannot access the directory.
     void record_text(int fit, const std::string& ending) {
-        storage::leave_word(file_of(fit), ending);
+        storage::replace_file_unsynced(file_of(fit), ending);
     }
 
     /// Returns the recorded ending of a call; empty if there is none.
-    [[nodiscard]] std::optional<Ending> recorded(int fit) {
+    [[nodiscard]] std::optional<FitOutcome> recorded(int fit) {
         const auto text = recorded_text(fit);
         return text ? std::optional(ending_from(json::parse(*text).as_object())) : std::nullopt;
     }
@@ -341,13 +341,13 @@ private:
         storage::ProcessDirectory::sweep("/dev/shm", directory_name);
     }
 
-    void write(int fit, const Ending& ending) {
+    void write(int fit, const FitOutcome& ending) {
         const std::string text = json::serialize(to_json(ending));
         if (link_ && !std::filesystem::exists(directory_)) { // not on the driver's machine
             tell("ending", {{"text", text}});
             connect_at_last();
         } else {
-            storage::leave_word(file_of(fit), text);
+            storage::replace_file_unsynced(file_of(fit), text);
         }
     }
 
@@ -380,9 +380,9 @@ private:
     int driver_columns_ = 0;
     std::unique_ptr<DriverLink> link_;
     bool connected_ = false;
-    std::optional<NoticeWatch> driver_watch_; ///< until connected
+    std::optional<PreemptionPoller> driver_watch_; ///< until connected
     std::filesystem::path directory_;
-    std::map<int, Ending> endings_;                          ///< recorded by this process
+    std::map<int, FitOutcome> endings_;                      ///< recorded by this process
     std::optional<storage::ProcessDirectory> own_directory_; ///< if this process has created it
     std::optional<storage::ProcessDirectory> shared_memory_;
     process::MutedStdout muted_;

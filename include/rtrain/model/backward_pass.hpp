@@ -36,7 +36,7 @@ public:
 
     /// To be called first in every gradient hook. Returns true, once, if an exception has ended the
     /// last pass.
-    bool finds_cut() {
+    bool consume_interruption() {
         if (!open_ || !watch_.expired()) {
             return false;
         }
@@ -60,9 +60,9 @@ public:
         return begins;
     }
 
-    /// True if an exception has ended a pass since the last settle().
-    [[nodiscard]] bool was_cut_short() const noexcept { return was_cut_short_; }
-    void settle() noexcept { was_cut_short_ = false; }
+    /// True if an exception has ended a pass since the last reset().
+    [[nodiscard]] bool was_interrupted() const noexcept { return was_cut_short_; }
+    void reset() noexcept { was_cut_short_ = false; }
 
 private:
     /// Held by the pending callbacks. If it expires before the end of the pass, none is left: an

@@ -6,7 +6,7 @@
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/finite.hpp>
 #include <rtrain/model/gradient_store.hpp>
-#include <rtrain/model/parameter_use.hpp>
+#include <rtrain/model/usage_tracker.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -26,7 +26,7 @@ struct BadGradient {
 /// is not in the store.
 [[nodiscard]] inline std::optional<BadGradient>
 find_bad_gradient(const std::vector<NamedParameter>& parameters, const std::vector<bool>& sparse,
-                  const ParameterUse& use, GradientStore& store) {
+                  const UsageTracker& use, GradientStore& store) {
     const bool store_is_finite = store.are_finite();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         if (!use.is_used(i)) {

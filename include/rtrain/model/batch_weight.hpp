@@ -29,7 +29,7 @@ public:
     /// Sets the weight to that of the loop's current batch; 1 unless it `applies`. Compensates for
     /// it in gradients accumulated under no_sync(), which will also be multiplied by it.
     void follow(bool applies) {
-        const double here = applies ? data::Loops::current().weight() : 1;
+        const double here = applies ? data::LoopStack::current().weight() : 1;
         const double before = std::exchange(value_, applies && here == 1 ? loops_->weight() : here);
         if (!accumulated_ || before == value_) {
             return;
@@ -56,7 +56,7 @@ public:
 
 private:
     const std::vector<NamedParameter>& parameters_;
-    std::shared_ptr<const data::Loops> loops_ = data::Loops::shared();
+    std::shared_ptr<const data::LoopStack> loops_ = data::LoopStack::shared();
     double value_ = 1;
     bool accumulated_ = false;
 };

@@ -6,7 +6,7 @@
 #include <rtrain/model/device_copies.hpp>
 #include <rtrain/model/gradient_writer.hpp>
 #include <rtrain/model/shard_plan.hpp>
-#include <rtrain/model/shard_ranks.hpp>
+#include <rtrain/model/shard_transport.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

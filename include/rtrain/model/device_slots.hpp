@@ -6,7 +6,7 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/comm/slots.hpp>
-#include <rtrain/model/shard_ranks.hpp>
+#include <rtrain/model/shard_transport.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

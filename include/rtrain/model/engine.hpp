@@ -9,18 +9,18 @@
 #include <rtrain/model/backward_time.hpp>
 #include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/connect_batch_norms.hpp>
-#include <rtrain/model/gradient_averager.hpp>
 #include <rtrain/model/gradient_buckets.hpp>
 #include <rtrain/model/handle_messages.hpp>
 #include <rtrain/model/join.hpp>
+#include <rtrain/model/optimizer_parameter_registry.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/parameter_hook.hpp>
 #include <rtrain/model/preemption_vote.hpp>
 #include <rtrain/model/prepared_model.hpp>
 #include <rtrain/model/recording.hpp>
-#include <rtrain/model/stepped_parameters.hpp>
+#include <rtrain/model/reducer.hpp>
 #include <rtrain/model/synchronize.hpp>
-#include <rtrain/process/late_copy.hpp>
+#include <rtrain/process/deferred_copy.hpp>
 #include <rtrain/process/step_clock.hpp>
 #include <rtrain/process/user_call.hpp>
 
@@ -44,7 +44,7 @@ public:
            const DataParallelOptions& options, const MakeStore& make_store = {})
         : backend_(options.group == nullptr ? std::move(backend) : backend->over(options.group)),
           options_(options), module_(module) {
-        process::LateCopy::finish_all();
+        process::DeferredCopy::finish_all();
         check_model(*backend_, *module, options_);
         batch_norms_ = connect_batch_norms(backend_, *module);
         const bool plain = options_.reduction_order == ReductionOrder::ranks;
@@ -62,9 +62,9 @@ public:
             averaging.hook = hook::None{}; // only checks what the bare model does
             averaging.find_unused_parameters = true;
         }
-        averager_ = std::make_unique<GradientAverager>(
-            *backend_, module, averaging,
-            alone() || !make_store ? make_buckets(module->name()) : make_store);
+        averager_ = std::make_unique<Reducer>(*backend_, module, averaging,
+                                              alone() || !make_store ? make_buckets(module->name())
+                                                                     : make_store);
         averager_->set_pass_hooks({[this] { begin_pass(); }, [this] { end_pass(); }});
     }
 
@@ -112,7 +112,7 @@ public:
             return;
         }
         const UserCall::In in(UserCall::average_parameters);
-        process::LateCopy::finish_all();
+        process::DeferredCopy::finish_all();
         std::vector<at::Tensor> values = shared_values(*module_.lock());
         std::erase_if(values, [](const at::Tensor& value) { return !value.is_floating_point(); });
         average_coalesced(*backend_, std::move(values));
@@ -139,7 +139,7 @@ public:
         return parameters;
     }
     [[nodiscard]] std::vector<at::Tensor> stepped() const override {
-        const auto stepped = SteppedParameters::now();
+        const auto stepped = OptimizerParameterRegistry::now();
         std::vector<at::Tensor> parameters = shared();
         std::erase_if(parameters, [&](const at::Tensor& parameter) {
             return !stepped.contains(parameter.unsafeGetTensorImpl());
@@ -321,7 +321,7 @@ private:
     DataParallelOptions options_;
     std::weak_ptr<torch::nn::Module> module_;
     c10::intrusive_ptr<BatchNormRanks> batch_norms_; ///< keeps them connected
-    std::unique_ptr<GradientAverager> averager_;
+    std::unique_ptr<Reducer> averager_;
     std::vector<ParameterHook> marks_;
     /// True after a forward pass through the handle, or once backward from its output has begun.
     std::shared_ptr<bool> called_ = std::make_shared<bool>(false);

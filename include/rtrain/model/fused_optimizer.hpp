@@ -9,8 +9,8 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/model/parts_optimizer.hpp>
 #include <rtrain/model/recording.hpp>
+#include <rtrain/model/sharded_optimizer_base.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -207,18 +207,18 @@ concept Fusible = std::derived_from<O, torch::optim::Optimizer> && requires {
 ///
 /// For a sharded model, holds and steps this rank's parts; step() is then *collective*.
 template <detail::Fusible O>
-class FusedOptimizer final : public detail::PartsOptimizer<O> {
+class FusedOptimizer final : public detail::ShardedOptimizerBase<O> {
 public:
     explicit FusedOptimizer(O optimizer, const detail::SharedModels& models = {})
-        : detail::PartsOptimizer<O>(std::move(optimizer), models) {
+        : detail::ShardedOptimizerBase<O>(std::move(optimizer), models) {
         connect();
     }
-    FusedOptimizer(FusedOptimizer&& other) : detail::PartsOptimizer<O>(std::move(other)) {
+    FusedOptimizer(FusedOptimizer&& other) : detail::ShardedOptimizerBase<O>(std::move(other)) {
         connect();
     }
 
     void loaded(const at::Tensor& parameter) override {
-        detail::PartsOptimizer<O>::loaded(parameter);
+        detail::ShardedOptimizerBase<O>::loaded(parameter);
         recorded_ = std::make_shared<int>();
     }
 

@@ -9,7 +9,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/recorded_inputs.hpp>
-#include <rtrain/model/unit_gathering.hpp>
+#include <rtrain/model/unit_all_gather.hpp>
 #include <rtrain/model/unit_order.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -40,7 +40,7 @@ namespace rtrain::detail {
 class GatherOnUse {
 public:
     /// `slots`: where models read gathered units, on `device`; models do not write there.
-    GatherOnUse(std::vector<std::byte*> slots, at::Device device, UnitGathering& gathering)
+    GatherOnUse(std::vector<std::byte*> slots, at::Device device, UnitAllGather& gathering)
         : slots_(std::move(slots)), device_(device), in_slot_(slots_.size(), nullptr),
           gathering_(gathering),
           handle_(at::addGlobalCallback(at::RecordFunctionCallback(&GatherOnUse::before)
@@ -374,7 +374,7 @@ private:
     at::Device device_;
     std::vector<Resident*> in_slot_;
     std::deque<Resident> units_; ///< at stable addresses
-    UnitGathering& gathering_;
+    UnitAllGather& gathering_;
     UnitOrder order_;
     Resident* last_ = nullptr;  ///< used most recently
     Resident* ahead_ = nullptr; ///< prefetched, and not used since

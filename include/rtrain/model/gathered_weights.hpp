@@ -7,7 +7,7 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/gather_on_use.hpp>
-#include <rtrain/model/unit_gathering.hpp>
+#include <rtrain/model/unit_all_gather.hpp>
 #include <rtrain/model/units.hpp>
 #include <rtrain/model/weight_memory.hpp>
 
@@ -31,7 +31,7 @@ namespace rtrain::detail {
 class GatheredWeights final : public WeightMemory {
 public:
     /// Takes rank 0's values, a parameter at a time. *Collective.* Throws CommError [RT-X12].
-    GatheredWeights(AnyBackend& backend, ShardRanks& ranks,
+    GatheredWeights(AnyBackend& backend, ShardTransport& ranks,
                     const std::vector<NamedParameter>& parameters,
                     const std::vector<at::ScalarType>& types, bool parts_on_host,
                     std::vector<Unit> units, int slots)
@@ -52,7 +52,7 @@ public:
         }
         gathering_ = ranks_.allocate_gathering(
             read.size(),
-            UnitGathering::Weights{
+            UnitAllGather::Weights{
                 [this](std::size_t unit, std::size_t slot) { return copies_in(unit, slot); },
                 [this](std::size_t unit, std::size_t slot) { write_own(unit, slot); },
                 [this](std::size_t unit) -> const std::string& { return units_[unit].name; }});
@@ -224,7 +224,7 @@ private:
     std::vector<std::size_t> offsets_; ///< by parameter: in its unit, in bytes
     std::size_t slot_bytes_ = 64;
     WeightArray array_; ///< the slots
-    std::unique_ptr<UnitGathering> gathering_;
+    std::unique_ptr<UnitAllGather> gathering_;
     std::optional<GatherOnUse> on_use_;
 };
 

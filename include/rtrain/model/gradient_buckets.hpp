@@ -16,7 +16,7 @@
 #include <rtrain/model/hooks/select.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/tree_sum.hpp>
-#include <rtrain/process/purpose.hpp>
+#include <rtrain/process/collective_label.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -45,13 +45,13 @@ public:
         }
     }
 
-    void lay_out(std::vector<bool> wanted) override {
+    void allocate(std::vector<bool> wanted) override {
         for (std::size_t i = 0; i < wanted.size(); ++i) {
             wanted[i] = wanted[i] || has_place(i);
         }
         buckets_.clear();
         for (const auto& plan : plan_buckets(parameters_, wanted, options_)) {
-            const Purpose purpose(name_of(plan, parameters_) + " in " + model_);
+            const CollectiveLabel purpose(name_of(plan, parameters_) + " in " + model_);
             Bucket bucket;
             if (by_tree_) {
                 bucket.memory = backend_.make_bucket(plan.elements, plan.type);
@@ -113,7 +113,7 @@ public:
 
     [[nodiscard]] std::size_t size() const override { return buckets_.size(); }
     [[nodiscard]] std::size_t started() const override { return next_; }
-    [[nodiscard]] bool keeps() const override { return by_tree_; }
+    [[nodiscard]] bool handles_no_sync() const override { return by_tree_; }
     [[nodiscard]] bool has_place(std::size_t parameter) const override {
         return places_[parameter].view.defined();
     }
@@ -131,7 +131,7 @@ public:
     }
 
     /// Fills a place with a gradient, divided immediately, while it is in cache.
-    void take(std::size_t parameter, bool syncs) override {
+    void copy_in(std::size_t parameter, bool syncs) override {
         at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
         Place& to = places_[parameter];
         Bucket& bucket = buckets_[to.bucket];
@@ -144,14 +144,14 @@ public:
             gradient = to.view;
         }
     }
-    void put_zeros(std::size_t parameter) override {
+    void contribute_zeros(std::size_t parameter) override {
         places_[parameter].view.zero_();
         Bucket& bucket = buckets_[places_[parameter].bucket];
         bucket.filled.note(bucket.memory.device());
         --bucket.missing;
     }
     /// The place stays zero, whatever is reduced around it.
-    void leave(std::size_t parameter) override {
+    void exclude(std::size_t parameter) override {
         if (!has_place(parameter)) {
             return;
         }
@@ -166,7 +166,7 @@ public:
         return next_ > 0 || (next_ < buckets_.size() && buckets_[next_].missing == 0);
     }
 
-    void start_full() override {
+    void launch_ready() override {
         for (std::size_t i = 0; i < next_; ++i) {
             if (buckets_[i].trains) {
                 buckets_[i].reduction->poll();
@@ -191,7 +191,7 @@ public:
     }
 
     /// With a tree: the contents of the places become a leaf of it.
-    void keep() override {
+    void end_no_sync_pass() override {
         for (Bucket& bucket : buckets_) {
             if (bucket.trains) {
                 bucket.tree->keep();
@@ -213,7 +213,7 @@ public:
         return place(parameter).isnan().any().item<bool>();
     }
 
-    void hand_out(std::size_t parameter, bool used, bool sparse) override {
+    void finalize(std::size_t parameter, bool used, bool sparse) override {
         if (!used || sparse) {
             return; // unused: it stays what it was; sparse: it is averaged already
         }

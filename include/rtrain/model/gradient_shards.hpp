@@ -10,10 +10,10 @@
 #include <rtrain/model/finite.hpp>
 #include <rtrain/model/gradient_store.hpp>
 #include <rtrain/model/gradient_writer.hpp>
+#include <rtrain/model/shard_buffers.hpp>
 #include <rtrain/model/shard_plan.hpp>
-#include <rtrain/model/shard_rooms.hpp>
 #include <rtrain/model/shared_weights.hpp>
-#include <rtrain/process/purpose.hpp>
+#include <rtrain/process/collective_label.hpp>
 #include <rtrain/process/step_clock.hpp>
 
 #include <ATen/Functions.h>
@@ -41,14 +41,14 @@ public:
           own_(parameters.size()),
           writer_(parameters, weights_->owners().count(), weights_->ranks().device()) {}
 
-    void lay_out(std::vector<bool> wanted) override {
+    void allocate(std::vector<bool> wanted) override {
         for (std::size_t i = 0; i < wanted.size(); ++i) {
             wanted[i] = wanted[i] || own_[i].has_place;
             own_[i].has_place = wanted[i];
         }
         const int owners = weights_->owners().count();
         chunks_ = plan_chunks(parameters_, weights_->part_types(), wanted, owners, slot_bytes_);
-        const Purpose purpose("gradients of " + model_);
+        const CollectiveLabel purpose("gradients of " + model_);
         slots_ = weights_->ranks().allocate_slots(slot_bytes_of(chunks_, owners), half_);
         lay_out_sums();
         missing_.assign(chunks_.size(), 0);
@@ -57,7 +57,7 @@ public:
         return own_[parameter].has_place;
     }
     [[nodiscard]] std::size_t size() const override { return chunks_.size(); }
-    [[nodiscard]] bool keeps() const override { return keeps_; }
+    [[nodiscard]] bool handles_no_sync() const override { return keeps_; }
     [[nodiscard]] bool has_copies_of_parameters() const override { return weights_->are_copies(); }
     void divide_by(double divisor) override { divisor_ = divisor; }
     [[nodiscard]] double divisor() const override { return divisor_; }
@@ -89,7 +89,7 @@ public:
     }
 
     /// Stores the gradient until its chunks are sent.
-    void take(std::size_t parameter, bool /*syncs*/) override {
+    void copy_in(std::size_t parameter, bool /*syncs*/) override {
         at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
         own_[parameter].gradient =
             in_memory_order(std::exchange(gradient, {}), parameters_[parameter].tensor);
@@ -104,8 +104,8 @@ public:
             gradient = gradient.detach().to(type);
         }
     }
-    void put_zeros(std::size_t parameter) override { arrive(parameter); }
-    void leave(std::size_t parameter) override {
+    void contribute_zeros(std::size_t parameter) override { arrive(parameter); }
+    void exclude(std::size_t parameter) override {
         if (at::Tensor& gradient = weights_->part(parameter).mutable_grad(); gradient.defined()) {
             gradient = gradient.clone();
         }
@@ -114,7 +114,7 @@ public:
     [[nodiscard]] bool has_started_or_full() const override {
         return next_ > 0 || (next_ < chunks_.size() && missing_[next_] == 0);
     }
-    void start_full() override {
+    void launch_ready() override {
         slots_->poll();
         for (; next_ < chunks_.size() && missing_[next_] == 0; ++next_) {
             if (trains_[next_]) {
@@ -130,8 +130,8 @@ public:
     }
 
     /// Parts hold the sums of the passes so far, and the next one adds to them.
-    void keep() override {
-        start_full();
+    void end_no_sync_pass() override {
+        launch_ready();
         slots_->wait();
         for (std::size_t i = 0; i < own_.size(); ++i) {
             if (own_[i].is_expected && own_[i].has_place && !weights_->part(i).grad().defined()) {
@@ -156,7 +156,7 @@ public:
         return on_any_rank(sum_of(parameter).isnan().any().item<bool>());
     }
 
-    void hand_out(std::size_t parameter, bool used, bool sparse) override {
+    void finalize(std::size_t parameter, bool used, bool sparse) override {
         at::Tensor& own = weights_->part(parameter).mutable_grad();
         const bool was_none = std::exchange(own_[parameter].was_none, false);
         if (sparse) {
@@ -201,7 +201,7 @@ private:
     };
 
     void lay_out_sums() {
-        const std::vector<Room> rooms = rooms_for_sums();
+        const std::vector<ShardBuffer> rooms = rooms_for_sums();
         trains_.assign(chunks_.size(), false);
         blocks_.clear();
         for (Own& own : own_) {
@@ -221,9 +221,9 @@ private:
             }
         }
     }
-    [[nodiscard]] std::vector<Room> rooms_for_sums() const {
+    [[nodiscard]] std::vector<ShardBuffer> rooms_for_sums() const {
         if (!owns()) {
-            std::vector<Room> none;
+            std::vector<ShardBuffer> none;
             for (const Chunk& chunk : chunks_) {
                 none.push_back({at::empty({0}, chunk.type), 0});
             }
@@ -232,7 +232,7 @@ private:
         // After slot() the sums of a node are complete; nodes meanwhile exchange those of one
         // round.
         const at::Device device = weights_->parts_on();
-        return steps() ? rooms_in_turns(chunks_, weights_->owners().nodes == 1 ? 1 : 2, device)
+        return steps() ? rotating_buffers(chunks_, weights_->owners().nodes == 1 ? 1 : 2, device)
                        : own_rooms(chunks_, device);
     }
     [[nodiscard]] bool owns() const { return weights_->owners().owns(); }

@@ -28,12 +28,12 @@ public:
     virtual ~GradientStore() = default;
 
     /// Gives a place to each parameter that is `wanted` or had one before. *Collective.*
-    virtual void lay_out(std::vector<bool> wanted) = 0;
+    virtual void allocate(std::vector<bool> wanted) = 0;
     [[nodiscard]] virtual bool has_place(std::size_t parameter) const = 0;
     /// The number of reductions in a pass.
     [[nodiscard]] virtual std::size_t size() const = 0;
     /// True if passes under no_sync() also go through the store, and end with keep().
-    [[nodiscard]] virtual bool keeps() const = 0;
+    [[nodiscard]] virtual bool handles_no_sync() const = 0;
     /// True if each rank has whole parameters in separate memory, which could then differ.
     [[nodiscard]] virtual bool has_copies_of_parameters() const { return true; }
     /// Sets the divisor of gradients: the number of ranks that have some, divided by the weight of
@@ -49,25 +49,25 @@ public:
     virtual void begin(const std::vector<bool>& expected) = 0;
     /// Takes parameter.grad(), which is defined and dense. `syncs`: the pass ends with means, so
     /// parameter.grad() may already become the memory of its mean.
-    virtual void take(std::size_t parameter, bool syncs) = 0;
+    virtual void copy_in(std::size_t parameter, bool syncs) = 0;
     /// parameter.grad() has accumulated passes under no_sync() that do not go through the store;
     /// more will be added there.
     virtual void accumulate(std::size_t /*parameter*/) {}
-    virtual void put_zeros(std::size_t parameter) = 0;
-    /// The parameter is no longer expected; it keeps its gradient.
-    virtual void leave(std::size_t parameter) = 0;
+    virtual void contribute_zeros(std::size_t parameter) = 0;
+    /// The parameter is no longer expected; it handles_no_sync its gradient.
+    virtual void exclude(std::size_t parameter) = 0;
 
-    /// True if start_full() has something to do; checked after each gradient.
+    /// True if launch_ready() has something to do; checked after each gradient.
     [[nodiscard]] virtual bool has_started_or_full() const = 0;
     /// Starts to reduce what is full, in the same order on all ranks, and polls what has been
     /// started.
-    virtual void start_full() = 0;
+    virtual void launch_ready() = 0;
     /// The number of reductions started since begin().
     [[nodiscard]] virtual std::size_t started() const = 0;
     /// Blocks until all started reductions hold means.
     virtual void wait() = 0;
     /// Called instead of wait() under no_sync().
-    virtual void keep() = 0;
+    virtual void end_no_sync_pass() = 0;
 
     /// After wait(): true if all means are finite; if one parameter's are; if they hold NaN. The
     /// same on all ranks; may be *collective*.
@@ -77,7 +77,7 @@ public:
 
     /// After wait(): sets the gradient to its mean, where the parameter is stepped. `used`: by some
     /// rank; else the gradient stays unchanged. A `sparse` mean is in parameter.grad() already.
-    virtual void hand_out(std::size_t parameter, bool used, bool sparse) = 0;
+    virtual void finalize(std::size_t parameter, bool used, bool sparse) = 0;
     /// Called when all are handed out. May be *collective*.
     virtual void end_pass() {}
     /// The memory of all gradients that have places, in few tensors.

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/model/kept_types.hpp>
 #include <rtrain/model/options.hpp>
+#include <rtrain/model/shard_buffers.hpp>
+#include <rtrain/model/shard_dtypes.hpp>
 #include <rtrain/model/shard_plan.hpp>
-#include <rtrain/model/shard_rooms.hpp>
 #include <rtrain/model/sharded_options.hpp>
 #include <rtrain/model/synchronize.hpp>
 #include <rtrain/model/units.hpp>
@@ -58,7 +58,7 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
                                                   const std::vector<NamedParameter>& parameters,
                                                   const ShardedOptions& options, int ranks,
                                                   int sharing) {
-    const auto kept = kept_types(parameters, options);
+    const auto kept = shard_dtypes(parameters, options);
     const bool gathers = options.level == Shard::parameters && ranks > sharing;
     const auto bytes_of = [&](std::size_t i) {
         return parameters[i].tensor.numel() * static_cast<std::int64_t>(c10::elementSize(kept[i]));
@@ -103,7 +103,7 @@ weight_messages_of_rank(const torch::nn::Module& module,
             together.push_back(unit.parameters);
         }
     }
-    const auto kept = kept_types(parameters, options);
+    const auto kept = shard_dtypes(parameters, options);
     std::int64_t most = 0;
     const auto look_at = [&](int rows, int owners) { // `rows` rows, each of what `owners` ranks own
         for (const auto& indices : together) {
@@ -174,7 +174,7 @@ weight_messages_of_rank(const torch::nn::Module& module,
         return needed;
     }
     const auto parameters = detail::distinct_parameters(module, options.data_parallel.ignore);
-    const auto kept = detail::kept_types(parameters, options);
+    const auto kept = detail::shard_dtypes(parameters, options);
     std::vector<bool> trains;
     std::vector<std::size_t> stepped;
     std::int64_t whole = 0; // gradients

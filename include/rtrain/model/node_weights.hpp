@@ -24,7 +24,7 @@ namespace rtrain::detail {
 class NodeWeights final : public WeightMemory {
 public:
     /// Takes rank 0's values. *Collective.* `steps_in_backward`: backward makes the step.
-    NodeWeights(AnyBackend& backend, ShardRanks& ranks,
+    NodeWeights(AnyBackend& backend, ShardTransport& ranks,
                 const std::vector<NamedParameter>& parameters,
                 const std::vector<at::ScalarType>& types, bool parts_on_host,
                 bool steps_in_backward)

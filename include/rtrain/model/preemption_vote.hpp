@@ -30,7 +30,7 @@ inline void vote_on_preemption(HookRanks& backend) {
     values[2] = time.is_over() ? 1 : 0;
     backend.all_reduce(vote, ReduceOp::max);
     notice.votes().schedule(values[1]);
-    const auto* const loop = data::Loops::current().only();
+    const auto* const loop = data::LoopStack::current().only();
     const auto* const pass = loop != nullptr ? loop->position.get() : nullptr;
     if (values[0] != 0) {
         notice.agree(pass);

@@ -6,10 +6,10 @@
 #include <rtrain/backend/autocast_state.hpp>
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/model/dropped_slot.hpp>
-#include <rtrain/model/outside_writes.hpp>
+#include <rtrain/model/in_place_write_log.hpp>
 #include <rtrain/model/random_states.hpp>
 #include <rtrain/model/recompute.hpp>
+#include <rtrain/model/recompute_slot.hpp>
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/Tensor.h>
@@ -70,13 +70,13 @@ public:
         std::vector<at::Tensor> outputs;
         {
             const Saving saving(*this, nullptr);
-            const OutsideWrites::Watch watch(writes_);
+            const InPlaceWriteLog::Watch watch(writes_);
             outputs = first();
         }
         const std::lock_guard lock(mutex_);
         random_.forget_unused();
         writes_.keep_all_but(outputs);
-        for (DroppedSlot& slot : slots_) {
+        for (RecomputeSlot& slot : slots_) {
             slot.edits.renew();
         }
         find_leaves(outputs, begin);
@@ -121,7 +121,7 @@ private:
     RunOn again_;
     RandomStates random_;
     AutocastState autocast_;
-    OutsideWrites writes_;
+    InPlaceWriteLog writes_;
     std::vector<Input> inputs_;
     std::vector<EditCheck> leaves_; ///< parameters that f uses
     bool is_complete_ = false;      ///< the first pass
@@ -129,7 +129,7 @@ private:
     /// Autograd has a thread for each device. Recursive, because nodes may be destroyed while f
     /// runs.
     std::recursive_mutex mutex_;
-    std::vector<DroppedSlot> slots_;
+    std::vector<RecomputeSlot> slots_;
     int task_ = -1; ///< the graph task that `again` and `is_given` are of
     bool is_recomputing_ = false;
 };
@@ -237,7 +237,7 @@ RTRAIN_DOOR at::Tensor RecomputeRegion::give(std::size_t number) {
     if (task != task_ || task < 0) {
         begin_task(task);
     }
-    DroppedSlot& slot = slots_[number];
+    RecomputeSlot& slot = slots_[number];
     if (slot.edits.is_edited() && is_complete_) {
         require_unedited();
     }
@@ -282,7 +282,7 @@ RTRAIN_DOOR void RecomputeRegion::recompute(std::size_t asked) {
         ~Busy() { flag = false; }
         bool& flag;
     } const busy(is_recomputing_);
-    const OutsideWrites::Undo undo(writes_);
+    const InPlaceWriteLog::Undo undo(writes_);
     const RandomStates::Scope random(random_);
     const AutocastAs autocast(autocast_);
     const c10::AutoGradMode with_gradients(true);
@@ -303,7 +303,7 @@ RTRAIN_DOOR void RecomputeRegion::require_unedited() const {
         what = "an argument";
     } else if (std::ranges::any_of(leaves_, edited)) {
         what = "a parameter that it uses";
-    } else if (std::ranges::any_of(slots_, [&](const DroppedSlot& slot) {
+    } else if (std::ranges::any_of(slots_, [&](const RecomputeSlot& slot) {
                    return slot.is_wanted && edited(slot.edits);
                })) {
         what = "a tensor that backward needs";
@@ -336,7 +336,7 @@ RTRAIN_DOOR void RecomputeRegion::end_task(int task) {
         return;
     }
     task_ = -1;
-    for (DroppedSlot& slot : slots_) {
+    for (RecomputeSlot& slot : slots_) {
         slot.is_given = false;
         slot.again.reset();
     }

@@ -9,20 +9,20 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/model/device_shards.hpp>
+#include <rtrain/model/device_transport.hpp>
 #include <rtrain/model/engine.hpp>
 #include <rtrain/model/gradient_shards.hpp>
-#include <rtrain/model/host_shards.hpp>
-#include <rtrain/model/kept_types.hpp>
+#include <rtrain/model/host_transport.hpp>
 #include <rtrain/model/numa_ranks.hpp>
 #include <rtrain/model/prepared_sharded.hpp>
 #include <rtrain/model/require_same.hpp>
+#include <rtrain/model/shard_dtypes.hpp>
 #include <rtrain/model/sharded_check.hpp>
 #include <rtrain/model/sharded_options.hpp>
 #include <rtrain/model/shared_weights.hpp>
 #include <rtrain/model/synchronize.hpp>
 #include <rtrain/model/units.hpp>
-#include <rtrain/process/late_copy.hpp>
+#include <rtrain/process/deferred_copy.hpp>
 #include <rtrain/process/user_call.hpp>
 
 #include <torch/nn/module.h>
@@ -63,7 +63,7 @@ public:
     void edit(const std::function<void()>& change) {
         const UserCall::In in(UserCall::edit);
         const torch::NoGradGuard no_grad;
-        process::LateCopy::finish_all(); // of all ranks: they synchronize before one writes
+        process::DeferredCopy::finish_all(); // of all ranks: they synchronize before one writes
         if (weights_) {
             std::exception_ptr failure; // thrown at the end, once all ranks agree
             weights_->edit([&] {
@@ -148,7 +148,7 @@ private:
                      }
                      *made = std::make_shared<SharedWeights>(
                          members, shard_ranks(*members, options), *module, parameters,
-                         kept_types(parameters, options), options);
+                         shard_dtypes(parameters, options), options);
                      return std::make_unique<GradientShards>(*made, module->name(), parameters,
                                                              options);
                  }),
@@ -218,12 +218,12 @@ private:
                        device_of(ranks), "; remove offload::Disk"));
         }
     }
-    [[nodiscard]] static std::unique_ptr<ShardRanks> shard_ranks(AnyBackend& ranks,
-                                                                 const ShardedOptions& options) {
+    [[nodiscard]] static std::unique_ptr<ShardTransport>
+    shard_ranks(AnyBackend& ranks, const ShardedOptions& options) {
         if (!device_of(ranks).is_cpu()) {
-            return std::make_unique<DeviceShards>(ranks);
+            return std::make_unique<DeviceTransport>(ranks);
         }
-        return std::make_unique<HostShards>(*ranks.communicator(), options.share != Share::none);
+        return std::make_unique<HostTransport>(*ranks.communicator(), options.share != Share::none);
     }
     /// A hash of the options.
     [[nodiscard]] static std::int64_t as_number(const ShardedOptions& options) {

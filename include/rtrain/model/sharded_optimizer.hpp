@@ -4,8 +4,8 @@
 #pragma once
 
 #include <rtrain/model/fused_optimizer.hpp>
-#include <rtrain/model/parts_optimizer.hpp>
-#include <rtrain/process/late_copy.hpp>
+#include <rtrain/model/sharded_optimizer_base.hpp>
+#include <rtrain/process/deferred_copy.hpp>
 
 #include <c10/core/GradMode.h>
 #include <torch/optim.h>
@@ -18,20 +18,20 @@ namespace rtrain {
 
 /// An `O` in every respect, which steps this rank's parts where the model is sharded.
 template <std::derived_from<torch::optim::Optimizer> O>
-class ShardedOptimizer final : public detail::PartsOptimizer<O> {
+class ShardedOptimizer final : public detail::ShardedOptimizerBase<O> {
 public:
     explicit ShardedOptimizer(O optimizer, const detail::SharedModels& models = {})
-        : detail::PartsOptimizer<O>(std::move(optimizer), models) {
+        : detail::ShardedOptimizerBase<O>(std::move(optimizer), models) {
         connect();
     }
-    ShardedOptimizer(ShardedOptimizer&& other) : detail::PartsOptimizer<O>(std::move(other)) {
+    ShardedOptimizer(ShardedOptimizer&& other) : detail::ShardedOptimizerBase<O>(std::move(other)) {
         connect();
     }
 
     /// Steps this rank's parts, between two barriers of the ranks of a node.
     at::Tensor step(typename O::LossClosure closure = nullptr) override {
         if (!this->parts_.any()) {
-            process::LateCopy::finish_all();
+            process::DeferredCopy::finish_all();
             return O::step(std::move(closure));
         }
         at::Tensor loss;

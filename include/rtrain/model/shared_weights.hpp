@@ -10,16 +10,16 @@
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/comm/slots.hpp>
+#include <rtrain/model/backward_step_hook.hpp>
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/gathered_weights.hpp>
 #include <rtrain/model/node_weights.hpp>
-#include <rtrain/model/shard_ranks.hpp>
+#include <rtrain/model/shard_transport.hpp>
 #include <rtrain/model/sharded_errors.hpp>
 #include <rtrain/model/sharded_options.hpp>
-#include <rtrain/model/step_link.hpp>
 #include <rtrain/model/units.hpp>
 #include <rtrain/model/weight_memory.hpp>
-#include <rtrain/process/late_copy.hpp>
+#include <rtrain/process/deferred_copy.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -43,9 +43,9 @@ namespace rtrain::detail {
 class SharedWeights {
 public:
     /// `ranks`: those of `backend`. Parameters can be shared (sharded_check.hpp). `types`: the
-    /// types in which they are stored (kept_types.hpp). Takes rank 0's values; the other ranks'
+    /// types in which they are stored (shard_dtypes.hpp). Takes rank 0's values; the other ranks'
     /// memory is released unread. *Collective.* Throws CommError [RT-X12], ConfigError [RT-C42].
-    SharedWeights(std::shared_ptr<AnyBackend> backend, std::unique_ptr<ShardRanks> ranks,
+    SharedWeights(std::shared_ptr<AnyBackend> backend, std::unique_ptr<ShardTransport> ranks,
                   const torch::nn::Module& module, std::vector<NamedParameter> parameters,
                   const std::vector<at::ScalarType>& types, const ShardedOptions& options)
         : backend_(std::move(backend)), ranks_(std::move(ranks)), owners_(ranks_->owners()),
@@ -64,7 +64,7 @@ public:
     SharedWeights& operator=(const SharedWeights&) = delete;
 
     [[nodiscard]] const comm::BlockOwners& owners() const noexcept { return owners_; }
-    [[nodiscard]] ShardRanks& ranks() const noexcept { return *ranks_; }
+    [[nodiscard]] ShardTransport& ranks() const noexcept { return *ranks_; }
     [[nodiscard]] AnyBackend& backend() const noexcept { return *backend_; }
     [[nodiscard]] bool steps_in_backward() const noexcept { return steps_in_backward_; }
     [[nodiscard]] const Offload& offload() const noexcept { return offload_; }
@@ -116,7 +116,7 @@ public:
         return found == by_part_.end() ? at::Tensor() : parameters_[found->second].tensor;
     }
     /// Records that an optimizer has the part.
-    void take(std::size_t parameter, const std::shared_ptr<StepLink>& optimizer) {
+    void take(std::size_t parameter, const std::shared_ptr<BackwardStepHook>& optimizer) {
         places_[parameter].is_taken = true;
         places_[parameter].optimizer = optimizer;
     }
@@ -145,7 +145,7 @@ public:
     }
 
     /// Drops gradients that passes under no_sync() have left in whole parameters of an optimizer.
-    void drop_gradients(const std::shared_ptr<StepLink>& optimizer) {
+    void drop_gradients(const std::shared_ptr<BackwardStepHook>& optimizer) {
         for (std::size_t i = 0; i < places_.size(); ++i) {
             if (places_[i].optimizer.lock() == optimizer) {
                 parameters_[i].tensor.mutable_grad().reset();
@@ -175,14 +175,14 @@ public:
     /// When backward steps, no rank steps before all ranks have sent something.
     void before_sending() const {
         if (steps_in_backward_) {
-            process::LateCopy::finish_all();
+            process::DeferredCopy::finish_all();
         }
     }
     /// Within backward: each optimizer steps those of `parameters` that it has; `give(i)` sets
     /// their gradients, which are then reset. All ranks of the node have contributed theirs.
     template <class Give>
     void step_now(const std::vector<std::size_t>& parameters, Give&& give) {
-        std::vector<std::shared_ptr<StepLink>> optimizers;
+        std::vector<std::shared_ptr<BackwardStepHook>> optimizers;
         for (const std::size_t i : parameters) {
             auto optimizer = places_[i].optimizer.lock();
             if (optimizer &&
@@ -243,8 +243,8 @@ private:
 
     struct Place {
         bool is_taken = false;
-        std::weak_ptr<StepLink> optimizer; ///< the last that has taken it
-        at::Tensor stepped;                ///< the gradient of the last step
+        std::weak_ptr<BackwardStepHook> optimizer; ///< the last that has taken it
+        at::Tensor stepped;                        ///< the gradient of the last step
         std::int64_t version = 0;
     };
 
@@ -268,7 +268,7 @@ private:
     }
 
     std::shared_ptr<AnyBackend> backend_;
-    std::unique_ptr<ShardRanks> ranks_;
+    std::unique_ptr<ShardTransport> ranks_;
     comm::BlockOwners owners_;
     std::vector<NamedParameter> parameters_;
     bool steps_in_backward_;

@@ -8,7 +8,7 @@
 #include <rtrain/comm/slices.hpp>
 #include <rtrain/comm/slots.hpp>
 #include <rtrain/model/shard_plan.hpp>
-#include <rtrain/model/unit_gathering.hpp>
+#include <rtrain/model/unit_all_gather.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

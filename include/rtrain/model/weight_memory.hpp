@@ -9,7 +9,7 @@
 #include <rtrain/comm/node_array.hpp>
 #include <rtrain/comm/slices.hpp>
 #include <rtrain/model/shard_plan.hpp>
-#include <rtrain/model/shard_ranks.hpp>
+#include <rtrain/model/shard_transport.hpp>
 #include <rtrain/model/unit_order.hpp>
 #include <rtrain/state/exact_parts.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
@@ -82,7 +82,7 @@ protected:
 
     /// The arguments outlive this object. `ranks`: those of `backend`. `types`: in which parameters
     /// are stored. `parts_on_host`: for a model on a device.
-    WeightMemory(AnyBackend& backend, ShardRanks& ranks,
+    WeightMemory(AnyBackend& backend, ShardTransport& ranks,
                  const std::vector<NamedParameter>& parameters,
                  const std::vector<at::ScalarType>& types, bool parts_on_host)
         : backend_(backend), ranks_(ranks), owners_(ranks.owners()), parameters_(parameters),
@@ -178,7 +178,7 @@ protected:
     }
 
     AnyBackend& backend_;
-    ShardRanks& ranks_;
+    ShardTransport& ranks_;
     comm::BlockOwners owners_;
     const std::vector<NamedParameter>& parameters_;
     bool parts_on_host_;

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <rtrain/base/duration.hpp>
-#include <rtrain/process/agreement.hpp>
+#include <rtrain/process/collective_flag.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -15,7 +15,7 @@
 namespace rtrain {
 
 /// Records whether this process was preempted, and whether all ranks have agreed on it.
-class PreemptionNotice : public Agreement {
+class PreemptionNotice : public CollectiveFlag {
 public:
     using Clock = std::chrono::steady_clock;
 

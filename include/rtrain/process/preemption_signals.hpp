@@ -101,11 +101,11 @@ private:
 };
 
 /// Polls a function in its own thread until it returns true, then calls `told` once.
-class NoticeWatch {
+class PreemptionPoller {
 public:
     /// Does nothing if `notice` is empty.
-    NoticeWatch(std::function<bool()> notice, std::function<void()> told,
-                std::chrono::milliseconds interval = std::chrono::seconds(1)) {
+    PreemptionPoller(std::function<bool()> notice, std::function<void()> told,
+                     std::chrono::milliseconds interval = std::chrono::seconds(1)) {
         if (!notice) {
             return;
         }

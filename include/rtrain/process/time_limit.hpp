@@ -4,7 +4,7 @@
 /// over batches in which they agree ends. Cost tier 0: std only.
 #pragma once
 
-#include <rtrain/process/agreement.hpp>
+#include <rtrain/process/collective_flag.hpp>
 
 #include <chrono>
 #include <optional>
@@ -12,7 +12,7 @@
 namespace rtrain {
 
 /// Used by the training thread only. Rank 0's clock counts, so other ranks have no deadline.
-class TimeLimit : public Agreement {
+class TimeLimit : public CollectiveFlag {
 public:
     using Clock = std::chrono::steady_clock;
 

@@ -32,11 +32,11 @@
 #include <rtrain/run/report_agreement.hpp>
 #include <rtrain/run/report_options.hpp>
 #include <rtrain/run/reported_checkpoint.hpp>
+#include <rtrain/run/resume.hpp>
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/run/run_journal.hpp>
 #include <rtrain/run/saver.hpp>
 #include <rtrain/run/step_trace.hpp>
-#include <rtrain/run/take_up.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -82,7 +82,7 @@ public:
         });
         on_rank_0([&] { journal_.require_same_run(); });
         TimeLimit::current().reset();
-        take_up(skip);
+        resume(skip);
     }
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
@@ -221,8 +221,8 @@ private:
         });
     }
 
-    void take_up(const std::vector<std::string>& skip) {
-        newest_ = detail::newest_sound(backend_, store_, skip);
+    void resume(const std::vector<std::string>& skip) {
+        newest_ = detail::newest_valid(backend_, store_, skip);
         const auto own = newest_ ? newest_->path.filename().string() : "";
         detail::succeed_together(backend_, [&] {
             if (own.empty() && options_.resume_from) {

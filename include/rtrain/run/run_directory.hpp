@@ -8,8 +8,8 @@
 #include <rtrain/base/random_digits.hpp>
 #include <rtrain/checkpoint/staging.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/storage/directory_handle.hpp>
 #include <rtrain/storage/file.hpp>
-#include <rtrain/storage/held_directory.hpp>
 #include <rtrain/storage/local.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/storage/lock.hpp>
@@ -160,7 +160,7 @@ public:
             held_.hold(at_.path);
         }
         try {
-            storage::leave_word(at_.filesystem, path_of(marker), token);
+            storage::replace_file_unsynced(at_.filesystem, path_of(marker), token);
         } catch (const StorageError& error) {
             throw StorageError("RT-S1",
                                detail::concat("cannot write to ", uri(), ": ", error.message(),
@@ -256,7 +256,7 @@ private:
     std::vector<std::string> logs_;
     std::optional<storage::ProcessDirectory> scratch_; ///< with a storage service
     storage::DirectoryLock lock_;                      ///< of rank 0
-    storage::HeldDirectory held_;                      ///< if local
+    storage::DirectoryHandle held_;                    ///< if local
 };
 
 } // namespace rtrain

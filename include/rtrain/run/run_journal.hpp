@@ -109,7 +109,7 @@ public:
             directory_.location().filesystem.remove(directory_.path_of(track::stop_file));
         }
         set_time_limit();
-        validations_.take_up();
+        validations_.resume();
     }
 
     /// The number of reports in the newest checkpoint of this run.

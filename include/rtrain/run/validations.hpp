@@ -70,7 +70,7 @@ public:
     }
 
     /// Submits all pending checkpoints of previous attempts.
-    void take_up() {
+    void resume() {
         for (const auto& item : store_.listing().committed) {
             submit(item);
         }

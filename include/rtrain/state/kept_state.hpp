@@ -26,15 +26,15 @@ void visit_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor&
 }
 
 /// An optimizer that is notified after the state of a parameter has been loaded.
-class HearsOfLoads {
+class LoadListener {
 public:
     virtual void loaded(const at::Tensor& parameter) = 0;
 
 protected:
-    HearsOfLoads() = default;
-    HearsOfLoads(const HearsOfLoads&) = default;
-    HearsOfLoads& operator=(const HearsOfLoads&) = default;
-    ~HearsOfLoads() = default;
+    LoadListener() = default;
+    LoadListener(const LoadListener&) = default;
+    LoadListener& operator=(const LoadListener&) = default;
+    ~LoadListener() = default;
 };
 
 } // namespace rtrain::checkpoint

@@ -321,7 +321,7 @@ RTRAIN_DOOR void load_optimizer(torch::optim::Optimizer& optimizer, const StateR
                                                 optim::part_of(optimizer, parameter),
                                                 optim::flat_size<ParamState>(groups[g].params())));
                     optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
-                    if (auto* const listener = dynamic_cast<HearsOfLoads*>(&optimizer)) {
+                    if (auto* const listener = dynamic_cast<LoadListener*>(&optimizer)) {
                         listener->loaded(parameter);
                     }
                 }

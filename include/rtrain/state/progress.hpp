@@ -19,7 +19,7 @@
 namespace rtrain {
 
 namespace data {
-class Loops;
+class LoopStack;
 } // namespace data
 
 class HookRanks;
@@ -55,7 +55,7 @@ public:
 
     /// Describes how a resumed run returns to this position. Empty at the start of an epoch, and in
     /// a loop with no other loop around it or before it.
-    [[nodiscard]] std::string way_back() const;
+    [[nodiscard]] std::string resume_path() const;
 
     /// The current epoch; -1 before the first.
     [[nodiscard]] int epoch() const noexcept { return epoch_; }
@@ -91,22 +91,22 @@ private:
 
     /// Reason why a run could not resume at this position through the passes of one series of
     /// batches; empty if it can.
-    [[nodiscard]] static std::string obstacle_in(const data::Loops& loops,
+    [[nodiscard]] static std::string obstacle_in(const data::LoopStack& loops,
                                                  const data::Position& position);
 
     /// Returns a checkpoint's entry for a series of batches. A loop around another one resumes at
     /// its current batch, any other after it.
-    [[nodiscard]] static boost::json::object place_of(const data::Loops& loops,
+    [[nodiscard]] static boost::json::object place_of(const data::LoopStack& loops,
                                                       const data::Position& position);
 
-    static void add_lanes(boost::json::object& place, const std::vector<data::LanePlace>& lanes);
+    static void add_lanes(boost::json::object& place, const std::vector<data::LanePosition>& lanes);
 
     [[nodiscard]] static data::Position position_from(const boost::json::object& place);
 
     /// Keyed by data set; "name#2" for a second, concurrent series.
     std::map<std::string, std::shared_ptr<data::Position>> positions_;
     std::map<std::string, data::Position> loaded_;
-    std::shared_ptr<data::Return> way_back_;
+    std::shared_ptr<data::ResumePath> way_back_;
     int resumed_at_ = -1; ///< epoch of the checkpoint
     int epoch_ = -1;
     int epochs_ = -1; ///< unknown

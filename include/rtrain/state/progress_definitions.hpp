@@ -48,14 +48,14 @@ RTRAIN_DOOR std::shared_ptr<data::Position> Progress::new_position(const std::st
 }
 
 RTRAIN_DOOR std::string Progress::obstacle() const {
-    const data::Loops& loops = data::Loops::current();
+    const data::LoopStack& loops = data::LoopStack::current();
     for (const auto& [name, position] : positions_) {
         if (const std::string why = obstacle_in(loops, *position); !why.empty()) {
             return detail::concat("the loop over \"", name, "\" ", why);
         }
     }
     std::string unknown;
-    loops.each_in_epoch([&](const data::Loops::Loop& loop) {
+    loops.each_in_epoch([&](const data::LoopStack::Loop& loop) {
         const bool known = std::ranges::any_of(
             positions_, [&](const auto& item) { return item.second == loop.position; });
         unknown = known ? unknown
@@ -75,7 +75,7 @@ RTRAIN_DOOR void Progress::save(checkpoint::Snapshot& snapshot, HookRanks& backe
         }
     });
     (void)agree_to_stop(backend);
-    data::Loops& loops = data::Loops::current();
+    data::LoopStack& loops = data::LoopStack::current();
     StateWriter out(snapshot, section);
     boost::json::object places;
     for (const auto& [name, position] : positions_) {
@@ -104,13 +104,13 @@ RTRAIN_DOOR void Progress::load(const checkpoint::Snapshot& snapshot, int rank, 
     epoch_ = in.value("epoch").to_number<int>() - 1;
     resumed_at_ = epoch_ + 1;
     in_steps_ = in.has_value("in_steps");
-    way_back_ = std::make_shared<data::Return>();
+    way_back_ = std::make_shared<data::ResumePath>();
     for (const auto& item : in.value("data").as_object()) {
         data::Position saved = position_from(item.value().as_object());
         if (is_there_already(item.key(), saved)) {
             continue;
         }
-        saved.way_back = way_back_;
+        saved.resume_path = way_back_;
         way_back_->loops_to_begin += saved.was_under_way ? 1 : 0;
         loaded_[item.key()] = saved;
         if (const auto known = positions_.find(item.key()); known != positions_.end()) {
@@ -128,7 +128,7 @@ RTRAIN_DOOR void Progress::load(const checkpoint::Snapshot& snapshot, int rank, 
     };
 }
 
-RTRAIN_DOOR std::string Progress::way_back() const {
+RTRAIN_DOOR std::string Progress::resume_path() const {
     std::string skipped;
     std::string around;
     for (const auto& [name, position] : loaded_) {
@@ -169,7 +169,7 @@ RTRAIN_DOOR void Progress::begin_epoch(int epoch) {
         way_back_->loops_to_begin = 0;
     }
     epoch_ = epoch;
-    data::Loops::current().begin_epoch();
+    data::LoopStack::current().begin_epoch();
 }
 
 RTRAIN_DOOR bool Progress::agree_to_stop(HookRanks& backend) {
@@ -185,7 +185,7 @@ RTRAIN_DOOR bool Progress::agree_to_stop(HookRanks& backend) {
 
 RTRAIN_DOOR bool Progress::is_there_already(const std::string& name,
                                             const data::Position& saved) const {
-    const data::Loops& loops = data::Loops::current();
+    const data::LoopStack& loops = data::LoopStack::current();
     const auto known = positions_.find(name);
     if (known == positions_.end() || loops.over(*known->second) == nullptr) {
         return false;
@@ -200,7 +200,7 @@ RTRAIN_DOOR bool Progress::is_there_already(const std::string& name,
     return true;
 }
 
-RTRAIN_DOOR std::string Progress::obstacle_in(const data::Loops& loops,
+RTRAIN_DOOR std::string Progress::obstacle_in(const data::LoopStack& loops,
                                               const data::Position& position) {
     const auto finished = loops.finished(position);
     const auto* const loop = loops.over(position);
@@ -221,7 +221,7 @@ RTRAIN_DOOR std::string Progress::obstacle_in(const data::Loops& loops,
     return "";
 }
 
-RTRAIN_DOOR boost::json::object Progress::place_of(const data::Loops& loops,
+RTRAIN_DOOR boost::json::object Progress::place_of(const data::LoopStack& loops,
                                                    const data::Position& position) {
     boost::json::object place{{"epoch", position.epoch},   {"samples", position.samples},
                               {"rows", position.rows},     {"order", position.order},
@@ -248,7 +248,7 @@ RTRAIN_DOOR boost::json::object Progress::place_of(const data::Loops& loops,
 }
 
 RTRAIN_DOOR void Progress::add_lanes(boost::json::object& place,
-                                     const std::vector<data::LanePlace>& lanes) {
+                                     const std::vector<data::LanePosition>& lanes) {
     if (lanes.empty()) {
         return;
     }

@@ -243,7 +243,7 @@ inline void replace_file(const std::filesystem::path& path, std::string_view tex
 }
 
 /// Same without fsync; the file need not survive a power failure.
-inline void leave_word(const std::filesystem::path& path, std::string_view text) {
+inline void replace_file_unsynced(const std::filesystem::path& path, std::string_view text) {
     replace_file_by(
         path, [&](OutputFile& file) { file.write(text); }, /*durably=*/false);
 }

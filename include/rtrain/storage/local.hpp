@@ -205,9 +205,10 @@ private:
 static_assert(RandomAccessFilesystem<Local> && detail::HasLookAt<Local>);
 
 /// Writes without fsync on this machine; the file need not survive a power failure.
-inline void leave_word(const AnyFilesystem& files, const std::string& path, std::string_view text) {
+inline void replace_file_unsynced(const AnyFilesystem& files, const std::string& path,
+                                  std::string_view text) {
     if (files.is_local()) {
-        leave_word(std::filesystem::path(path), text);
+        replace_file_unsynced(std::filesystem::path(path), text);
     } else {
         files.write(path, text);
     }

@@ -44,9 +44,9 @@ struct Task {
 };
 
 /// Shared by the caller and its threads; the last one frees it.
-class Crew {
+class TransferPool {
 public:
-    Crew(std::vector<Task> tasks, TransferConfig config, Clock::time_point deadline)
+    TransferPool(std::vector<Task> tasks, TransferConfig config, Clock::time_point deadline)
         : tasks_(std::move(tasks)), attempts_(tasks_.size()), config_(std::move(config)),
           deadline_(deadline) {
         for (const auto& task : tasks_) {
@@ -55,7 +55,7 @@ public:
     }
 
     /// Runs all tasks. Throws the first error, or TransientStorageError [RT-S12].
-    static void run(const std::shared_ptr<Crew>& crew) {
+    static void run(const std::shared_ptr<TransferPool>& crew) {
         const auto threads = std::min(static_cast<std::size_t>(std::max(crew->config_.parallel, 1)),
                                       crew->tasks_.size());
         std::unique_lock lock(crew->mutex_);
@@ -152,7 +152,7 @@ private:
 
 inline void run_tasks(std::vector<Task> tasks, const TransferConfig& config,
                       Clock::time_point deadline) {
-    Crew::run(std::make_shared<Crew>(std::move(tasks), config, deadline));
+    TransferPool::run(std::make_shared<TransferPool>(std::move(tasks), config, deadline));
 }
 
 /// Returns the sizes of the files in a directory, and in the directories below it that `names` lead

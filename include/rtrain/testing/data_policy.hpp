@@ -223,8 +223,8 @@ private:
     }
 
     /// For policies where every rank reads everything.
-    template <class Loops>
-    static void resume_each_on_its_own(const Loops& loops) {
+    template <class LoopStack>
+    static void resume_each_on_its_own(const LoopStack& loops) {
         data::Position undisturbed;
         const Rows whole = take(undisturbed, 1, to_the_end, loops, column_x);
         for (const int saved_on : {1, 2, 5}) {

@@ -50,7 +50,7 @@ using ShownReports = std::vector<std::pair<std::int64_t, double>>;
 /// The logs of a run that is resumed repeatedly.
 class LoggedRun {
 public:
-    LoggedRun() : log_(directory(), {{"lr", 0.5}, {"deep", {{"er", "text"}}}}) { take_up(0); }
+    LoggedRun() : log_(directory(), {{"lr", 0.5}, {"deep", {{"er", "text"}}}}) { resume(0); }
 
     /// The run's directory.
     [[nodiscard]] std::filesystem::path directory() const {
@@ -70,7 +70,7 @@ public:
     }
 
     /// Resumes the run after so many reports.
-    void take_up(std::int64_t reports) {
+    void resume(std::int64_t reports) {
         Config last;
         for (Config& line : lines()) {
             last = track::number_of(line) == reports ? std::move(line) : last;
@@ -167,7 +167,7 @@ public:
         start(tracker);
         for (const int behind : {3, 0, 4, 4}) {
             DOCTEST_CAPTURE(behind);
-            run_.take_up(behind);
+            run_.resume(behind);
             run_.report_times(4);
             replay(tracker);
         }
@@ -181,7 +181,7 @@ public:
             for (const int behind : {0, 2, 6}) {
                 DOCTEST_CAPTURE(behind);
                 const track::AnyTracker tracker = make_();
-                run_.take_up(behind);
+                run_.resume(behind);
                 run_.report_times(4);
                 start(tracker);
                 end(tracker, ending);
@@ -195,10 +195,10 @@ public:
             for (const int behind : {0, line / 2, line - 1}) {
                 DOCTEST_CAPTURE(line);
                 DOCTEST_CAPTURE(behind);
-                run_.take_up(0);
+                run_.resume(0);
                 run_.report_times(6);
                 start_and_be_killed(line);
-                run_.take_up(behind);
+                run_.resume(behind);
                 run_.report_times(2);
                 const track::AnyTracker tracker = make_();
                 start(tracker);
@@ -239,7 +239,7 @@ public:
     /// Steps are counted separately, and may come between reports.
     void tells_steps_from_reports() {
         for (const std::int64_t behind : {0, 2}) {
-            run_.take_up(behind);
+            run_.resume(behind);
             run_.report_times(3);
             for (std::int64_t step = 1; step <= 5; ++step) {
                 run_.log_step(behind * 10 + step);

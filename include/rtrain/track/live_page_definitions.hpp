@@ -60,7 +60,7 @@ public:
         return rtrain::detail::concat("http://127.0.0.1:", note_.port, "/?token=", note_.token);
     }
 
-    void take_up(const Started& event) {
+    void resume(const Started& event) {
         boost::asio::post(io_, [this, event] {
             note(event);
             run_.begin(event);
@@ -191,7 +191,7 @@ RTRAIN_DOOR LivePage::~LivePage() = default;
 
 RTRAIN_DOOR void LivePage::started(const Started& event) {
     if (server_) {
-        server_->take_up(event);
+        server_->resume(event);
         return;
     }
     try {

@@ -136,7 +136,7 @@ public:
     /// The run has resumed: reports that the client has seen may be superseded.
     void rewind() {
         if (reports_) {
-            take_up({attempt_, reports_->seen()});
+            resume({attempt_, reports_->seen()});
             send();
         }
     }
@@ -240,7 +240,7 @@ private:
         stream_.expires_never();
         Response head = response(http::status::ok, "text/event-stream", "");
         waiting_ = rtrain::detail::concat(head.base(), "retry: 1000\n\n");
-        take_up(seen);
+        resume(seen);
         stream_.socket().async_read_some(
             boost::asio::buffer(rest_),
             [self = shared_from_this()](Code, std::size_t) { self->close(); });
@@ -248,7 +248,7 @@ private:
     }
 
     /// Continues after the seen reports, as far as they are still valid.
-    void take_up(const SeenReports& seen) {
+    void resume(const SeenReports& seen) {
         const std::int64_t count = shown_.note.still_count(seen);
         attempt_ = shown_.run.attempt();
         if (count < seen.iteration) {

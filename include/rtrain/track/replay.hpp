@@ -6,7 +6,7 @@
 #include <rtrain/config/tracker.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
-#include <rtrain/track/log_lane.hpp>
+#include <rtrain/track/log_cursor.hpp>
 #include <rtrain/track/log_reader.hpp>
 
 #include <cstdint>
@@ -28,14 +28,14 @@ inline void replay(const AnyTracker& tracker, const std::filesystem::path& direc
         tracker.write(line);
         ++kept;
     };
-    const auto deliver = [&](LogLane lane, std::int64_t begin) {
+    const auto deliver = [&](LogCursor lane, std::int64_t begin) {
         constexpr LogEnd all{LogReader::to_its_end, std::numeric_limits<std::int64_t>::max()};
-        lane.take_up(directory, begin, all);
+        lane.resume(directory, begin, all);
         lane.deliver(all, write, [] { return true; });
     };
-    deliver(LogLane(results_file, iteration_field, false), at.iteration);
+    deliver(LogCursor(results_file, iteration_field, false), at.iteration);
     if (std::filesystem::exists(directory / steps_file)) {
-        deliver(LogLane(steps_file, step_field, true), at.step);
+        deliver(LogCursor(steps_file, step_field, true), at.step);
     }
     tracker.flush();
 }

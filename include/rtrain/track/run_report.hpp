@@ -227,7 +227,8 @@ public:
 private:
     /// Stores the facts for pages that are made later.
     void write_facts() const {
-        storage::leave_word(logs_ / run_file, json::serialize(to_json(facts_, models_)) + "\n");
+        storage::replace_file_unsynced(logs_ / run_file,
+                                       json::serialize(to_json(facts_, models_)) + "\n");
     }
 
     void write(Ended::How how, const std::string& message) const {

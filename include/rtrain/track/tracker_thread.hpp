@@ -12,7 +12,7 @@
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/process/signals_blocked.hpp>
 #include <rtrain/process/thread.hpp>
-#include <rtrain/track/log_lane.hpp>
+#include <rtrain/track/log_cursor.hpp>
 
 #include <algorithm>
 #include <array>
@@ -48,8 +48,8 @@ public:
 
     /// The run has resumed; its logs end at `ends`. The tracker must rewind to `to`, which may be
     /// before the valid position; then `rewound` is called.
-    void take_up(const RunInfo& info, const LogEnds& ends, Position to,
-                 std::function<void()> rewound) {
+    void resume(const RunInfo& info, const LogEnds& ends, Position to,
+                std::function<void()> rewound) {
         tell([&] {
             start_ = {info, ends, to, std::move(rewound)};
             orders_.logs = ends;
@@ -115,7 +115,7 @@ private:
         std::function<void()> rewound;
     };
     struct Orders {
-        std::uint64_t start = 0; ///< number of calls of take_up()
+        std::uint64_t start = 0; ///< number of calls of resume()
         LogEnds logs{};
         bool ends = false;
         Ending ending = Ending::paused;
@@ -161,7 +161,7 @@ private:
         }
         try {
             if (orders.start != taken_up_) {
-                take_up(orders.start);
+                resume(orders.start);
             }
             for (std::size_t i = 0; i < lanes_.size(); ++i) {
                 lanes_[i].deliver(
@@ -184,7 +184,7 @@ private:
         return false;
     }
 
-    void take_up(std::uint64_t number) {
+    void resume(std::uint64_t number) {
         Start start;
         {
             const std::scoped_lock lock(mutex_);
@@ -196,8 +196,8 @@ private:
         }
         const Position at = tracker_.rewind(start.to);
         start.rewound();
-        lanes_[report_log].take_up(start.info.directory, at.iteration, start.logs[report_log]);
-        lanes_[step_log].take_up(start.info.directory, at.step, start.logs[step_log]);
+        lanes_[report_log].resume(start.info.directory, at.iteration, start.logs[report_log]);
+        lanes_[step_log].resume(start.info.directory, at.step, start.logs[step_log]);
         taken_up_ = number;
         lines_kept_ = 0;
         note_reached();
@@ -274,8 +274,8 @@ private:
 
     // Used only by the thread.
     std::uint64_t taken_up_ = 0;
-    std::array<LogLane, 2> lanes_{LogLane(results_file, iteration_field, false),
-                                  LogLane(steps_file, step_field, true)};
+    std::array<LogCursor, 2> lanes_{LogCursor(results_file, iteration_field, false),
+                                    LogCursor(steps_file, step_field, true)};
     int lines_kept_ = 0; ///< by the tracker, since flush()
     int failures_ = 0;   ///< consecutive
     bool started_ = false;
@@ -302,9 +302,9 @@ public:
         }
     }
 
-    void take_up(const RunInfo& info, const LogEnds& ends, Position to,
-                 std::function<void()> rewound) {
-        delivery_->take_up(info, ends, to, std::move(rewound));
+    void resume(const RunInfo& info, const LogEnds& ends, Position to,
+                std::function<void()> rewound) {
+        delivery_->resume(info, ends, to, std::move(rewound));
     }
     void grow(std::size_t log, const LogEnd& end) { delivery_->grow(log, end); }
     void end(Ending ending) { delivery_->end(ending); }

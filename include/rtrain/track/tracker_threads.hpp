@@ -24,7 +24,7 @@ public:
         : trackers_(std::move(trackers)), pending_(std::move(pending)) {}
 
     /// The run has started or resumed; its logs end at `ends`.
-    void take_up(const RunInfo& info, const LogEnds& ends) {
+    void resume(const RunInfo& info, const LogEnds& ends) {
         if (threads_.empty()) {
             for (const AnyTracker& tracker : trackers_) {
                 threads_.emplace_back(tracker);
@@ -37,7 +37,7 @@ public:
             rewound = [pending = pending_, start = pending_->start()] { pending->rewound(start); };
         }
         for (TrackerThread& thread : threads_) {
-            thread.take_up(info, ends, to, rewound);
+            thread.resume(info, ends, to, rewound);
         }
     }
 

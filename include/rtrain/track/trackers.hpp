@@ -42,8 +42,8 @@ public:
                            .position = {.iteration = event.iteration, .step = event.step},
                            .resumed = event.resumed};
         const LogEnds ends{{{event.log_size, event.iteration}, {event.steps_size, event.step}}};
-        table_.take_up(info, ends);
-        threads_.take_up(info, ends);
+        table_.resume(info, ends);
+        threads_.resume(info, ends);
     }
     void reported(const Reported& event) override {
         const LogEnd end{event.log_size, number_of(event.line)};

@@ -41,7 +41,7 @@ RTRAIN_DOOR Epochs::Iterator Epochs::begin() {
 
 RTRAIN_DOOR void Epochs::leave() {
     if (std::exchange(is_under_way_, false)) {
-        data::Loops::current().leave_epochs();
+        data::LoopStack::current().leave_epochs();
         hooks_.end();
     }
 }

@@ -10,8 +10,8 @@
 #include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/result.hpp>
-#include <rtrain/run/further_runs.hpp>
 #include <rtrain/run/options.hpp>
+#include <rtrain/run/run_sequence.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/train/train_function.hpp>
 
@@ -50,7 +50,7 @@ public:
 
     /// See Trainer. `type`: the user's function type. `further`: runs that follow in the same
     /// ranks, or null.
-    Result fit(const RunFunction& function, std::string type, FurtherRuns* further = nullptr);
+    Result fit(const RunFunction& function, std::string type, RunSequence* further = nullptr);
     [[nodiscard]] static bool can_restore(const std::filesystem::path& run_directory,
                                           const std::optional<storage::AnyFilesystem>& filesystem);
     [[nodiscard]] static TrainerOptions
@@ -79,7 +79,7 @@ private:
     std::shared_ptr<AnyBackend> backend_;
     std::shared_ptr<checkpoint::AnyPolicy> checkpoint_;
     std::string function_type_;      ///< of the fit() call
-    FurtherRuns* further_ = nullptr; ///< of the fit() call
+    RunSequence* further_ = nullptr; ///< of the fit() call
     bool is_sound_ = true;           ///< nothing has failed in this process
 };
 

@@ -13,7 +13,7 @@
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/process/end_of_run.hpp>
-#include <rtrain/process/one_fit.hpp>
+#include <rtrain/process/fit_guard.hpp>
 #include <rtrain/process/preemption_signals.hpp>
 #include <rtrain/run/restore.hpp>
 #include <rtrain/run/run.hpp>
@@ -56,7 +56,7 @@ inline void require_free(launch::FitCall call, const RunConfig& run) {
     try {
         storage::DirectoryLock::require_free(std::filesystem::path(root.path) / run.name, patience);
     } catch (const StorageError& error) {
-        call.session.record(call.number, launch::Ending::of(error));
+        call.session.record(call.number, launch::FitOutcome::of(error));
         throw;
     }
 }
@@ -70,7 +70,7 @@ inline void require_free(launch::FitCall call, const RunConfig& run) {
 /// Ends this process, which has no driver, instead of throwing from fit().
 [[noreturn]] inline void end_process(launch::FitCall call, bool leads, const Error& error) {
     if (error.code() != PreemptionError::own_code) {
-        call.session.record(call.number, launch::Ending::of(error));
+        call.session.record(call.number, launch::FitOutcome::of(error));
         console::error("%s", error.what());
         std::exit(EXIT_FAILURE);
     }
@@ -115,12 +115,13 @@ RTRAIN_DOOR TrainerOptions TrainerCore::restored_options(
 }
 
 RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function, std::string type,
-                                    FurtherRuns* further) {
-    OneFit::require_none();
+                                    RunSequence* further) {
+    FitGuard::require_none();
     require_one_libtorch();
     function_type_ = std::move(type);
     further_ = further;
-    const console::Speaking speaking(options_.run.logging.level, options_.run.logging.json);
+    const console::ScopedLogSettings speaking(options_.run.logging.level,
+                                              options_.run.logging.json);
     const int fit = session_.next_fit();
     const bool helper = launch::Helper::is_this_process();
     if (session_.target() == fit) {
@@ -175,7 +176,7 @@ RTRAIN_DOOR Result TrainerCore::driven(int fit) {
         const LaunchError error(
             "RT-L16",
             "the driver ran out of memory, and no rank is left; run the same command to resume");
-        session_.record(fit, launch::Ending::of(error));
+        session_.record(fit, launch::FitOutcome::of(error));
         throw error;
     }
 }
@@ -214,7 +215,7 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
         }
     };
     std::optional<track::RankLogs> logs;
-    const auto take_up = [&] {
+    const auto resume = [&] {
         callbacks = {run.callbacks.begin(), run.callbacks.end()};
         logs.reset();
         if (run.logging.to_file) {
@@ -222,14 +223,15 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
                          [](const std::string& what) { console::warn("%s", what.c_str()); });
         }
     };
-    take_up();
+    resume();
     const auto on_run = [&](const std::string& what) {
         options_ = further_->options(what);
         run = named_run();
-        take_up();
+        resume();
     };
-    const launch::Ending ending = launch::drive({session_, fit}, options_.config, options_.scaling,
-                                                run, tell, logs ? &*logs : nullptr, on_run);
+    const launch::FitOutcome ending =
+        launch::drive({session_, fit}, options_.config, options_.scaling, run, tell,
+                      logs ? &*logs : nullptr, on_run);
     if (ending.has_code(PreemptionError::own_code)) {
         console::say("%s", ending.failure->message.c_str());
         exit_preempted();
@@ -249,14 +251,14 @@ RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
     } catch (const PreemptionError& error) {
         end_process({session_, fit}, backend_->rank() == 0, error);
     } catch (const std::exception& error) {
-        session_.record(fit, launch::Ending::of(error));
+        session_.record(fit, launch::FitOutcome::of(error));
         throw;
     }
 }
 
 /// Runs a helper: validates checkpoints until rank 0 ends it.
 RTRAIN_DOOR void TrainerCore::serve_and_exit() {
-    const OneFit serving;
+    const FitGuard serving;
     session_.unmute();
     const auto validate = [this](const Checkpoint& checkpoint, const Config& task) {
         try {
@@ -294,7 +296,7 @@ RTRAIN_DOOR void TrainerCore::train_and_exit(int fit, const RunFunction& functio
     } catch (const PreemptionError& error) {
         end_together(fit, error);
     } catch (const std::exception& error) {
-        session_.record(fit, launch::Ending::of(error));
+        session_.record(fit, launch::FitOutcome::of(error));
         session_.last_words(error);
         std::fflush(nullptr);
         ::_exit(EXIT_FAILURE); // others may wait forever; mpirun ends them
@@ -339,7 +341,7 @@ RTRAIN_DOOR bool TrainerCore::begin_another_run() {
 
 RTRAIN_DOOR void TrainerCore::end_together(int fit, const Error& error) {
     if (backend_->rank() == 0) {
-        session_.record(fit, launch::Ending::of(error));
+        session_.record(fit, launch::FitOutcome::of(error));
     }
     end_together();
 }
@@ -350,7 +352,7 @@ RTRAIN_DOOR void TrainerCore::end_together() {
 
 RTRAIN_DOOR Result TrainerCore::train(launch::FitCall call, const RunFunction& function,
                                       std::function<void(const Error&)> end_process) {
-    const OneFit training;
+    const FitGuard training;
     const std::string& launched = session_.run_name();
     Training it(*backend_, *checkpoint_, options_,
                 launched.empty() || call.follows ? named_run().name : launched, call,

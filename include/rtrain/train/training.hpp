@@ -21,7 +21,7 @@
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
-#include <rtrain/launch/watch/mutual_watch.hpp>
+#include <rtrain/launch/watch/peer_watchdog.hpp>
 #include <rtrain/process/attempt_status.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/preemption_signals.hpp>
@@ -34,7 +34,7 @@
 #include <rtrain/run/run_identity.hpp>
 #include <rtrain/run/same_config.hpp>
 #include <rtrain/train/attempt.hpp>
-#include <rtrain/train/audience.hpp>
+#include <rtrain/train/default_observers.hpp>
 #include <rtrain/train/generators.hpp>
 #include <rtrain/train/outcomes.hpp>
 #include <rtrain/train/own_log.hpp>
@@ -113,7 +113,7 @@ private:
         check_survival();
         const double grace_s = options_.run.failure.preemption_grace_s;
         const launch::PreemptionSignals signals(grace_s);
-        const launch::NoticeWatch notices(
+        const launch::PreemptionPoller notices(
             asks_for_notices() ? options_.run.failure.preemption_notice : nullptr,
             [grace_s] { PreemptionNotice::current().give(grace_s); });
         // Starts an attempt with the same generators as a new process.
@@ -373,7 +373,7 @@ private:
     launch::FailurePolicy policy_;     ///< used by rank 0 without a driver
     std::vector<std::string> skipped_; ///< checkpoints that the run must not resume from
     bool restarted_ = false;
-    std::optional<launch::MutualWatch> watch_; ///< without a driver
+    std::optional<launch::PeerWatchdog> watch_; ///< without a driver
 };
 
 } // namespace rtrain::detail

@@ -46,7 +46,7 @@ RTRAIN_DOOR Epochs WorkerReports::loop(int count, const State& state, bool in_st
 RTRAIN_DOOR bool WorkerReports::ends_step() {
     const PreemptionNotice& notice = PreemptionNotice::current();
     if ((size() > 1 ? notice.agreed() : notice.given()) && saves_state()) {
-        data::Loops::current().end_epoch();
+        data::LoopStack::current().end_epoch();
         make_room();
     }
     return stops_here(std::exchange(has_reported_, false));
@@ -54,10 +54,10 @@ RTRAIN_DOOR bool WorkerReports::ends_step() {
 
 /// Between two batches of a loop over epochs(): saves and ends if all ranks have agreed in this
 /// very loop that the run is preempted. A step of steps() runs to its end.
-RTRAIN_DOOR void WorkerReports::make_room_in(const data::Loops::Loop& loop) {
+RTRAIN_DOOR void WorkerReports::make_room_in(const data::LoopStack::Loop& loop) {
     const PreemptionNotice& notice = PreemptionNotice::current();
     const bool agreed = size() > 1 ? notice.agreed_in(*loop.position) : notice.given();
-    const data::Loops& loops = data::Loops::current();
+    const data::LoopStack& loops = data::LoopStack::current();
     if (agreed && state_ && !progress_.in_steps() && loop.trains && !loop.position->within_step &&
         loops.only() == &loop && loops.within_epoch() && progress_.obstacle().empty() &&
         saves_state()) {
@@ -72,7 +72,7 @@ RTRAIN_DOOR void WorkerReports::make_room() {
 
 /// Before a batch of a loop over epochs(): returns true to end before it. All ranks are in the
 /// loop.
-RTRAIN_DOOR bool WorkerReports::ends(const data::Loops::Loop& loop) const {
+RTRAIN_DOOR bool WorkerReports::ends(const data::LoopStack::Loop& loop) const {
     const int limit = options().run.fast_dev_run;
     if (limit > 0 && loop.used >= limit) {
         return true;
@@ -97,7 +97,7 @@ RTRAIN_DOOR bool WorkerReports::stops_here(bool asks_ranks) {
     }
     const bool is_saved = run_.has_stopped() ? run_.stop_is_saved() : progress_.stop_is_saved();
     if (saves_state() && !is_saved) {
-        data::Loops::current().end_epoch();
+        data::LoopStack::current().end_epoch();
         save_between(*state_);
     }
     return true;

@@ -185,14 +185,14 @@ private:
     [[nodiscard]] checkpoint::Snapshot empty_snapshot() const;
     void require_can_be_saved(const State& state);
     [[nodiscard]] checkpoint::Snapshot snapshot_of(const State& state);
-    void make_room_in(const data::Loops::Loop& loop);
+    void make_room_in(const data::LoopStack::Loop& loop);
     void leave_if_preempted() const;
     [[nodiscard]] Epochs loop(int count, const State& state, bool in_steps);
     [[nodiscard]] bool ends_step();
     void make_room();
     [[nodiscard]] bool stops_here(bool asks_ranks = true);
     [[nodiscard]] bool is_behind_the_end() const;
-    [[nodiscard]] bool ends(const data::Loops::Loop& loop) const;
+    [[nodiscard]] bool ends(const data::LoopStack::Loop& loop) const;
     void leave_epochs_early(int count, bool in_steps);
     [[nodiscard]] bool is_due();
 

@@ -13,7 +13,7 @@
 #include <rtrain/model/flop_count.hpp>
 #include <rtrain/model/model_parts.hpp>
 #include <rtrain/process/attempt_status.hpp>
-#include <rtrain/process/late_copy.hpp>
+#include <rtrain/process/deferred_copy.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/rank_status.hpp>
 #include <rtrain/run/run.hpp>
@@ -50,12 +50,12 @@ RTRAIN_DOOR WorkerReports::WorkerReports(std::shared_ptr<detail::AnyBackend> bac
                                          const TrainerOptions& options, Run& run)
     : WorkerCollectives(std::move(backend), options), run_(run) {
     data::Pass::observe(
-        [this](const data::Loops::Loop& loop) {
+        [this](const data::LoopStack::Loop& loop) {
             RankStatus::current().advance();
             detail::require_attempt();
             make_room_in(loop);
         },
-        [this](const data::Loops::Loop& loop) { return ends(loop); });
+        [this](const data::LoopStack::Loop& loop) { return ends(loop); });
     PreemptionNotice::current().listen(true);
 }
 
@@ -201,7 +201,7 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
     snapshot.rank = rank();
     snapshot.ranks = size();
     snapshot.same_run = run_.is_own(*newest);
-    process::LateCopy::finish_all();
+    process::DeferredCopy::finish_all();
     ranks()->barrier(); // ranks copy files written by other ranks of their node
     detail::succeed_together(*ranks(), [&] {
         state.load(snapshot);
@@ -211,7 +211,7 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
             prepared.model->load_hook(StateReader(snapshot, prepared.section()));
         }
     });
-    if (const std::string way = progress_.way_back(); rank() == 0 && way != said_way_) {
+    if (const std::string way = progress_.resume_path(); rank() == 0 && way != said_way_) {
         said_way_ = way;
         console::say("resuming within epoch %d: %s", progress_.epoch() + 1, way.c_str());
     }

@@ -173,7 +173,7 @@ public:
     }
 
     /// Exploits that Pbt has applied, oldest first, over all starts of the search.
-    [[nodiscard]] const std::vector<TakenOver>& taken_over() const noexcept {
+    [[nodiscard]] const std::vector<AppliedExploit>& taken_over() const noexcept {
         return state_.taken_over();
     }
 
@@ -187,9 +187,9 @@ public:
         };
         state_.set_time(event.at("t").to_number<double>());
         if (op == "restored") {
-            state_.take_up({.resume_unfinished = event.at("resume_unfinished").as_bool(),
-                            .resume_errored = event.at("resume_errored").as_bool(),
-                            .restart_errored = event.at("restart_errored").as_bool()});
+            state_.resume({.resume_unfinished = event.at("resume_unfinished").as_bool(),
+                           .resume_errored = event.at("resume_errored").as_bool(),
+                           .restart_errored = event.at("restart_errored").as_bool()});
         } else if (op == "add") {
             (void)state_.plan().searcher.ask(id);
             state_.add({.id = id,
@@ -248,7 +248,7 @@ public:
              {{"resume_unfinished", options.resume_unfinished},
               {"resume_errored", options.resume_errored},
               {"restart_errored", options.restart_errored}});
-        state_.take_up(options);
+        state_.resume(options);
         flush();
     }
 

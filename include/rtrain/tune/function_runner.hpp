@@ -14,9 +14,9 @@
 #include <rtrain/tune/base/metric.hpp>
 #include <rtrain/tune/controller.hpp>
 #include <rtrain/tune/free_cores.hpp>
-#include <rtrain/tune/kept_states.hpp>
-#include <rtrain/tune/record/takeovers.hpp>
+#include <rtrain/tune/record/exploits.hpp>
 #include <rtrain/tune/resources.hpp>
+#include <rtrain/tune/state_cache.hpp>
 #include <rtrain/tune/this_machine.hpp>
 #include <rtrain/tune/trial.hpp>
 
@@ -270,7 +270,7 @@ private:
     TrialFunction function_;
     std::vector<Place> places_;
     Hooks hooks_;
-    internal::KeptStates kept_;
+    internal::StateCache kept_;
     internal::FreeCores free_cores_;
     Clock::time_point begin_ = Clock::now();
     std::mutex mutex_; ///< of the controller and the members below

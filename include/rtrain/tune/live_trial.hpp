@@ -6,7 +6,7 @@
 
 #include <rtrain/tune/base/goal.hpp>
 #include <rtrain/tune/plan.hpp>
-#include <rtrain/tune/record/takeovers.hpp>
+#include <rtrain/tune/record/exploits.hpp>
 #include <rtrain/tune/record/trial.hpp>
 
 #include <cstdint>

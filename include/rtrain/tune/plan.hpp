@@ -102,7 +102,7 @@ struct Assignment {
 };
 
 /// An exploit: a trial has taken over another's state and configuration.
-struct TakenOver {
+struct AppliedExploit {
     std::string trial{};
     Exploit exploit{};
 };

@@ -49,7 +49,7 @@ public:
         const Config identity = identity_of(plan);
         controller_ = std::make_unique<Controller>(std::move(plan), directory_);
         if (goes_on) {
-            take_up(identity);
+            resume(identity);
         } else {
             write({{"format", format},
                    {"version", 1},
@@ -147,7 +147,7 @@ private:
         }
     }
 
-    void take_up(const Config& identity) {
+    void resume(const Config& identity) {
         Config saved;
         bool same_goal = true;
         try {

@@ -14,12 +14,12 @@
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/manifest.hpp>
 #include <rtrain/config/callback.hpp>
-#include <rtrain/run/further_runs.hpp>
+#include <rtrain/run/run_sequence.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/base/metric.hpp>
 #include <rtrain/tune/saved_message.hpp>
+#include <rtrain/tune/trial_channel.hpp>
 #include <rtrain/tune/trial_task.hpp>
-#include <rtrain/tune/verdict_socket.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -109,7 +109,7 @@ private:
     std::optional<LineConnection> connection_;
 };
 
-struct TellOfCheckpoints {
+struct CheckpointNotifier {
     std::shared_ptr<SearchLink> link;
     void after_checkpoint(const track::RunInfo& /*run*/, const Checkpoint& checkpoint) const {
         const auto manifest = checkpoint::parse_manifest(
@@ -124,13 +124,13 @@ struct TellOfCheckpoints {
 };
 
 /// The trials that run one after the other in one process or its ranks.
-class TrialRuns : public rtrain::detail::FurtherRuns {
+class TrialSequence : public rtrain::detail::RunSequence {
 public:
     using OptionsOf =
         std::function<TrainerOptions(const TrialTask&, const std::shared_ptr<SearchLink>&)>;
 
     /// `options_of`: returns the options of a trial; called before each.
-    TrialRuns(TrialTask first, OptionsOf options_of)
+    TrialSequence(TrialTask first, OptionsOf options_of)
         : link_(std::make_shared<SearchLink>(first)), first_(std::move(first)),
           options_of_(std::move(options_of)) {}
 

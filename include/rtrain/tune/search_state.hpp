@@ -11,8 +11,8 @@
 #include <rtrain/tune/base/metric.hpp>
 #include <rtrain/tune/live_trial.hpp>
 #include <rtrain/tune/plan.hpp>
-#include <rtrain/tune/population.hpp>
 #include <rtrain/tune/record/trial.hpp>
+#include <rtrain/tune/trial_pool.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -40,8 +40,8 @@ public:
     [[nodiscard]] SearchPlan& plan() noexcept { return plan_; }
     [[nodiscard]] const SearchPlan& plan() const noexcept { return plan_; }
     [[nodiscard]] const std::filesystem::path& directory() const noexcept { return directory_; }
-    [[nodiscard]] Population& trials() noexcept { return trials_; }
-    [[nodiscard]] const Population& trials() const noexcept { return trials_; }
+    [[nodiscard]] TrialPool& trials() noexcept { return trials_; }
+    [[nodiscard]] const TrialPool& trials() const noexcept { return trials_; }
 
     /// Ends the replay: from now on inputs are new, and files are changed.
     void begin_to_act() noexcept { acts_ = true; }
@@ -58,7 +58,9 @@ public:
     void begin_at(double time_s) noexcept { begun_at_s_ = time_s; }
 
     /// Exploits applied so far, oldest first.
-    [[nodiscard]] const std::vector<TakenOver>& taken_over() const noexcept { return taken_over_; }
+    [[nodiscard]] const std::vector<AppliedExploit>& taken_over() const noexcept {
+        return taken_over_;
+    }
 
     /// True if no more trials begin: the time is up, or stop() was called.
     [[nodiscard]] bool is_stopping() const {
@@ -216,7 +218,7 @@ public:
     }
 
     /// Continues the search in a new process: what ran is interrupted.
-    void take_up(const RestoreOptions& options) {
+    void resume(const RestoreOptions& options) {
         before_s_ += std::exchange(now_s_, 0);
         stopping_ = false;
         exhausted_ = !options.resume_unfinished; // else the searcher reports it again
@@ -381,8 +383,8 @@ private:
     SearchPlan plan_;
     std::filesystem::path directory_;
     StopperJudge stoppers_;
-    Population trials_;
-    std::vector<TakenOver> taken_over_;
+    TrialPool trials_;
+    std::vector<AppliedExploit> taken_over_;
     std::vector<std::filesystem::path> forgotten_; ///< states replaced by newer ones
     double begun_at_s_ = 0;                        ///< since 1970, of this process
     double before_s_ = 0;                          ///< in earlier starts

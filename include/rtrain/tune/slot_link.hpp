@@ -16,7 +16,7 @@
 #include <rtrain/process/token.hpp>
 #include <rtrain/tune/function_runner.hpp>
 #include <rtrain/tune/plan.hpp>
-#include <rtrain/tune/verdict_socket.hpp>
+#include <rtrain/tune/trial_channel.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>

@@ -15,9 +15,9 @@
 #include <rtrain/tune/resources.hpp>
 #include <rtrain/tune/saved_message.hpp>
 #include <rtrain/tune/trial.hpp>
+#include <rtrain/tune/trial_channel.hpp>
 #include <rtrain/tune/trial_child.hpp>
 #include <rtrain/tune/trial_task.hpp>
-#include <rtrain/tune/verdict_socket.hpp>
 
 #include <algorithm>
 #include <array>
@@ -116,7 +116,8 @@ public:
     /// the run that the search has received.
     [[nodiscard]] bool run(Trial& trial, std::int64_t& known) {
         const TrialTask task = task_of(trial, known);
-        storage::leave_word(file_, json::serialize(task.to_json())); // for ranks that restart
+        storage::replace_file_unsynced(file_,
+                                       json::serialize(task.to_json())); // for ranks that restart
         std::filesystem::remove(outcome_of(file_));
         known_ = &known;
         has_begun_ = !process_;
@@ -321,7 +322,7 @@ private:
 
     const TrialLaunch& launch_;
     std::filesystem::path file_; ///< the task of the current trial
-    internal::VerdictListener listener_;
+    internal::TrialChannelListener listener_;
     std::optional<internal::OwnedChild> process_;
     pid_t pid_ = -1;
     std::optional<internal::NamedLines> out_;

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
-#include <rtrain/run/further_runs.hpp>
 #include <rtrain/run/options.hpp>
+#include <rtrain/run/run_sequence.hpp>
 #include <rtrain/tune/function_runner.hpp>
 #include <rtrain/tune/options.hpp>
 #include <rtrain/tune/record/result_grid.hpp>
@@ -52,7 +52,7 @@ public:
     /// The process that drives the ranks writes the outcome.
     [[noreturn]] void
     drive_trials(const TrainerOptions& trainer, const std::function<void()>& begin,
-                 const std::function<void(const TrainerOptions&, FurtherRuns&)>& train) const;
+                 const std::function<void(const TrainerOptions&, RunSequence&)>& train) const;
     [[nodiscard]] ResultGrid get_results() const;
     [[nodiscard]] static bool can_restore(const std::filesystem::path& directory);
     /// Returns options for the search in a directory. Throws StorageError [RT-U106] where there is

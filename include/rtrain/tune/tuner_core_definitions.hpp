@@ -10,22 +10,21 @@
 #include <rtrain/comm/shared_text.hpp>
 #include <rtrain/console/screen.hpp>
 #include <rtrain/journal/result.hpp>
-#include <rtrain/launch/ending.hpp>
+#include <rtrain/launch/fit_outcome.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/process/environment.hpp>
+#include <rtrain/process/fit_guard.hpp>
 #include <rtrain/process/loaded_from.hpp>
-#include <rtrain/process/one_fit.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/restore.hpp>
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/run/stop_judge.hpp>
 #include <rtrain/tune/controller.hpp>
-#include <rtrain/tune/ends_with_launcher.hpp>
+#include <rtrain/tune/parent_death_signal.hpp>
 #include <rtrain/tune/record/trial_files.hpp>
 #include <rtrain/tune/record/trial_table.hpp>
 #include <rtrain/tune/search_directory.hpp>
 #include <rtrain/tune/search_link.hpp>
-#include <rtrain/tune/slot_agent.hpp>
 #include <rtrain/tune/slot_places.hpp>
 #include <rtrain/tune/slots.hpp>
 #include <rtrain/tune/this_machine.hpp>
@@ -33,6 +32,7 @@
 #include <rtrain/tune/trial_processes.hpp>
 #include <rtrain/tune/trial_settings.hpp>
 #include <rtrain/tune/trial_task.hpp>
+#include <rtrain/tune/trial_worker.hpp>
 #include <rtrain/tune/tuner_core.hpp>
 
 #include <algorithm>
@@ -127,7 +127,7 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan() const {
 
 /// Ranks of later fit() calls are sent the outcome of this one.
 RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) {
-    OneFit::require_none();
+    FitGuard::require_none();
     launch::Session& session = launch::Session::of_this_process();
     const int fit = session.next_fit();
     if (const auto earlier = session.recorded(fit)) {
@@ -148,7 +148,7 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) 
         session.record(fit, {.run = directory_});
         return results;
     } catch (const std::exception& error) {
-        session.record(fit, launch::Ending::of(error));
+        session.record(fit, launch::FitOutcome::of(error));
         throw;
     }
 }
@@ -204,7 +204,7 @@ RTRAIN_DOOR ResultGrid TunerCore::search(const Work& work, tune::Slots* slots) {
 /// Called by all ranks of one mpirun: rank 0 leads the search, the others run its trials. MPI only
 /// exchanges the address, because training in a slot may use the whole process.
 RTRAIN_DOOR ResultGrid TunerCore::search_among_ranks(const Work& work) {
-    const EndsWithLauncher ends;
+    const ParentDeathSignal ends;
     std::optional<tune::Slots> slots;
     try {
         const auto shared = comm::share_text([&](bool one_node) {
@@ -228,7 +228,7 @@ RTRAIN_DOOR ResultGrid TunerCore::search_among_ranks(const Work& work) {
 }
 
 RTRAIN_DOOR ResultGrid TunerCore::serve(const Work& work, const std::string& address, int rank) {
-    const auto end = tune::SlotAgent(address, rank, this_machine()).serve(work.function);
+    const auto end = tune::TrialWorker(address, rank, this_machine()).serve(work.function);
     if (const auto* const saved = end.if_contains("failure")) {
         const Failure failure = failure_from(saved->as_object());
         if (failure.code == "RT-U114") { // may not reach this rank before MPI is finalized
@@ -342,7 +342,7 @@ TunerCore::trial_options(const TrainerOptions& trainer, const tune::TrialTask& t
         constexpr double least = 1e-3;
         options.run.stop = {asks, stop::MaxTime{std::max(*task.time_limit_s, least)}};
     }
-    options.run.callbacks.emplace_back(tune::internal::TellOfCheckpoints{link});
+    options.run.callbacks.emplace_back(tune::internal::CheckpointNotifier{link});
     if (!task.resume_from.empty()) {
         options.resume_from = Checkpoint(task.resume_from);
     }
@@ -351,14 +351,14 @@ TunerCore::trial_options(const TrainerOptions& trainer, const tune::TrialTask& t
 
 RTRAIN_DOOR void TunerCore::drive_trials(
     const TrainerOptions& trainer, const std::function<void()>& begin,
-    const std::function<void(const TrainerOptions&, FurtherRuns&)>& train) const {
+    const std::function<void(const TrainerOptions&, RunSequence&)>& train) const {
     launch::Session& session = launch::Session::of_this_process();
     const auto outcome = tune::TrialProcess::outcome_of(session.trial());
-    tune::internal::TrialRuns runs(tune::TrialTask::read(session.trial()),
-                                   [&](const auto& task, const auto& link) {
-                                       begin();
-                                       return trial_options(trainer, task, link);
-                                   });
+    tune::internal::TrialSequence runs(tune::TrialTask::read(session.trial()),
+                                       [&](const auto& task, const auto& link) {
+                                           begin();
+                                           return trial_options(trainer, task, link);
+                                       });
     session.unmute();
     boost::json::object told;
     try {
@@ -369,7 +369,7 @@ RTRAIN_DOOR void TunerCore::drive_trials(
         told = {{"code", "RT-T1"}, {"message", text_of(error)}};
     }
     session.remove_directories();
-    storage::leave_word(outcome, json::serialize(told));
+    storage::replace_file_unsynced(outcome, json::serialize(told));
     std::fflush(nullptr);
     ::_exit(EXIT_SUCCESS);
 }

@@ -49,8 +49,8 @@ public:
 
     /// Calls `heard(bytes)` for all received bytes, and `lost()` once the other side has ended it;
     /// neither once it is closed here.
-    template <class Heard, class Lost>
-    void read(Heard heard, Lost lost) {
+    template <class LineCallback, class Lost>
+    void read(LineCallback heard, Lost lost) {
         caller.socket.async_read_some(
             boost::asio::buffer(received_),
             [self = shared_from_this(), heard = std::move(heard),

@@ -52,8 +52,8 @@ namespace rtrain::launch {
 /// nothing for 10 s on TCP, it prints an error [RT-L10] and exits with code 1, without destructors.
 /// Members are thread-safe, except that connect() must be called first, and once.
 ///
-/// A link to another rank's HangJudge is looser: when the connection ends, the process continues.
-/// It exits when the judge orders that.
+/// A link to another rank's PeerHangMonitor is looser: when the connection ends, the process
+/// continues. It exits when the judge orders that.
 class DriverLink {
 public:
     static constexpr std::chrono::milliseconds default_report_interval{200};

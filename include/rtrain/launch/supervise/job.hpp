@@ -20,7 +20,7 @@
 #include <rtrain/launch/supervise/launcher.hpp>
 #include <rtrain/launch/supervise/out_of_memory.hpp>
 #include <rtrain/launch/supervise/started_ranks.hpp>
-#include <rtrain/launch/watch/hang_finder.hpp>
+#include <rtrain/launch/watch/hang_detector.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -282,7 +282,7 @@ private:
         if (!broken_ && started_.status() == 0) {
             broken_ = died_without_a_word_;
         } else if (!broken_) {
-            const Death seen = started_.death();
+            const RankExit seen = started_.death();
             broken_ = failure_of_death(seen, trained_);
             if (seen.signal == SIGKILL) {
                 name_lack_of_memory(*broken_);
@@ -369,7 +369,7 @@ private:
     }
 
     /// A rank has died, and the survivors have not yet asked for a decision.
-    struct Bereaved {
+    struct PendingSurvivors {
         Failure why;
         Clock::time_point until;
     };
@@ -379,7 +379,7 @@ private:
     int keep_at_least_;
     HangConfig hang_;
     JobRanks ranks_;
-    HangFinder hangs_;
+    HangDetector hangs_;
     std::string newest_; ///< checkpoint
     bool trained_ = false;
     bool over_ = false;
@@ -387,7 +387,7 @@ private:
     std::optional<Failure> died_without_a_word_;  ///< until mpirun reports the cause
     std::optional<Clock::time_point> hear_until_; ///< deadline of the last messages
     Clock::time_point kill_at_;
-    std::optional<Bereaved> bereaved_;
+    std::optional<PendingSurvivors> bereaved_;
     OutOfMemoryWatch memory_;
     std::optional<double> grace_s_;
     std::optional<Clock::time_point> useless_since_; ///< when mpirun lost its last rank

@@ -54,7 +54,7 @@ struct JobEnd {
 };
 
 /// The failure for a death that the launcher reports. `trained`: the ranks had begun to train.
-[[nodiscard]] inline Failure failure_of_death(const Death& seen, bool trained) {
+[[nodiscard]] inline Failure failure_of_death(const RankExit& seen, bool trained) {
     using Kind = Failure::Kind;
     return {.kind = seen.code != nullptr ? Kind::configuration
                     : trained            ? Kind::died

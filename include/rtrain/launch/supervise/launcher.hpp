@@ -32,14 +32,14 @@ struct RanksCommand {
     /// True if this process keeps its standard input; otherwise rank 0 gets it.
     bool keeps_input = false;
     /// Called with each line of the ranks; throws nothing.
-    Heard heard{};
+    LineCallback heard{};
 
     /// True if all ranks are on this machine.
     [[nodiscard]] bool is_local() const noexcept { return scratch.has_value(); }
 };
 
 /// A rank's death, as reported by its launcher.
-struct Death {
+struct RankExit {
     std::string text;           ///< "rank 1 was killed by signal 9 (Killed)"
     std::optional<int> signal;  ///< the one that killed it
     int rank = -1;              ///< -1: unknown
@@ -47,8 +47,8 @@ struct Death {
 };
 
 /// Death by a signal. SIGXFSZ is a limit that every start runs into.
-[[nodiscard]] inline Death killed_by(int signal, const std::string& name, int rank) {
-    Death death{
+[[nodiscard]] inline RankExit killed_by(int signal, const std::string& name, int rank) {
+    RankExit death{
         .text = detail::concat("rank ", rank, " was killed by signal ", signal, " (", name, ")"),
         .signal = signal,
         .rank = rank};
@@ -71,7 +71,7 @@ struct Launcher {
     bool shares_input = true;                       ///< this process's standard input
     bool tags_lines = true;                         ///< of ranks; otherwise each line is rank 0's
     /// How the ranks ended, from the status of waitpid() and the launcher's own output.
-    Death (*death)(int wait_status, const std::string& says) = nullptr;
+    RankExit (*death)(int wait_status, const std::string& says) = nullptr;
 };
 
 } // namespace rtrain::launch

@@ -57,7 +57,7 @@ namespace rtrain::launch {
 }
 
 /// Describes what ended the job, from mpirun's output and its exit status.
-[[nodiscard]] inline Death describe_death(int status, const std::string& mpirun_says) {
+[[nodiscard]] inline RankExit describe_death(int status, const std::string& mpirun_says) {
     const auto from = [](const char* text, const char* words) {
         const char* const found = std::strstr(text, words);
         return found ? found : "";

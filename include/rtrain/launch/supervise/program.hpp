@@ -30,10 +30,10 @@ struct Program {
 };
 
 /// Called with each line that a rank has printed.
-using Heard = std::function<void(OutputStream, const RankLine&)>;
+using LineCallback = std::function<void(OutputStream, const RankLine&)>;
 
 /// Environment of one start of the ranks.
-struct Surroundings {
+struct LaunchEnvironment {
     std::map<std::string, std::string> variables{}; ///< on top of the environment
     /// Directory of the control socket, and of Open MPI's own files when all ranks are on this
     /// machine; accessible only to this user.
@@ -50,7 +50,7 @@ struct Task {
     /// Called before each start; an exception ends the run. `remote`: ranks may be on other
     /// machines. `skip`: names of checkpoints not to resume from. Afterwards `result` must not find
     /// anything from an earlier start.
-    std::function<Surroundings(bool remote, const std::vector<std::string>& skip)> prepare{};
+    std::function<LaunchEnvironment(bool remote, const std::vector<std::string>& skip)> prepare{};
     /// The program's result, once its ranks have exited; empty if it left none.
     std::function<std::optional<std::string>()> result{};
     /// Stores the result of ranks on another machine; throws only std::bad_alloc and StorageError.
@@ -63,7 +63,7 @@ struct Task {
     /// Called for each failure that has ended the ranks, before another start; throws nothing.
     std::function<void(const Failure&)> on_failure = [](const Failure&) {};
     /// Called with each line that ranks print, before it is shown; throws nothing.
-    Heard heard{};
+    LineCallback heard{};
     /// Called when ranks that have survived a failure start over; throws nothing.
     std::function<void()> on_restart = [] {};
     /// Called when the next run starts in ranks that have completed one; from then on, `prepare`

@@ -23,7 +23,7 @@ namespace rtrain::launch {
            !command.survive_deaths;
 }
 
-[[nodiscard]] inline Death death_of_sole_rank(int wait_status, const std::string& /*says*/) {
+[[nodiscard]] inline RankExit death_of_sole_rank(int wait_status, const std::string& /*says*/) {
     if (WIFSIGNALED(wait_status)) {
         const int signal = WTERMSIG(wait_status);
         return killed_by(signal, ::strsignal(signal), 0);

@@ -104,7 +104,7 @@ public:
     [[nodiscard]] bool ended() const noexcept { return status_ && streams_ended_ == 2; }
 
     /// The cause of the launcher's exit; call after ended().
-    [[nodiscard]] Death death() const {
+    [[nodiscard]] RankExit death() const {
         std::string says;
         for (const auto* relay : {out_.get(), err_.get()}) {
             for (const std::string& line : relay->own_lines()) {

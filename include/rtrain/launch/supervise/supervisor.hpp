@@ -175,7 +175,7 @@ private:
         const Placement place = place_ranks(scaling_);
         hosts_until_.reset();
         require_room_for(place, /*first=*/attempt_ == 0);
-        Surroundings given = task_.prepare(place.remote, skip_);
+        LaunchEnvironment given = task_.prepare(place.remote, skip_);
         ++attempt_;
         RanksCommand command{.ranks = place.ranks,
                              .arguments = place.arguments,

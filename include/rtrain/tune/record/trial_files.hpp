@@ -15,7 +15,7 @@
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/growing_file.hpp>
 #include <rtrain/track/csv.hpp>
-#include <rtrain/tune/record/takeovers.hpp>
+#include <rtrain/tune/record/exploits.hpp>
 
 #include <cstdint>
 #include <filesystem>

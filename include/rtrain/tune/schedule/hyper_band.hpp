@@ -163,7 +163,7 @@ public:
             for (const auto& band : state.at("bands").as_array()) {
                 loaded.bands_.emplace_back();
                 for (const auto& saved : band.as_array()) {
-                    loaded.take_up(saved);
+                    loaded.resume(saved);
                 }
             }
             for (const auto& trial : state.at("given_up").as_array()) {
@@ -210,7 +210,7 @@ private:
     }
 
     /// Loads the next bracket of a saved band.
-    void take_up(const boost::json::value& saved) {
+    void resume(const boost::json::value& saved) {
         auto& band = bands_.back();
         const int number = static_cast<int>(band.size());
         if (number >= brackets_in_band_ || saved.is_null() != (first_milestone(number) == 0)) {

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Selects the checkpoint that a run resumes from, and reads its state.
+#pragma once
+
+#include <rtrain/backend/collectives.hpp>
+#include <rtrain/base/console.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/strict_stream.hpp>
+#include <rtrain/checkpoint/any_policy.hpp>
+#include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/checkpoint/store.hpp>
+#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/journal/report_lines.hpp>
+#include <rtrain/journal/run_log.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace rtrain::detail {
+
+/// True if all ranks find a checkpoint intact; each reads a share of it. *Collective.*
+[[nodiscard]] inline bool is_sound(HookRanks& backend, checkpoint::Store& store,
+                                   const Checkpoint& candidate) {
+    std::string damage;
+    succeed_together(backend, [&] {
+        try {
+            if (store.staging().is_local()) {
+                checkpoint::verify(candidate.path, backend.rank(), backend.size());
+            } else {
+                (void)candidate.as_directory(); // verifies what it downloads
+            }
+        } catch (const CheckpointError& error) {
+            damage = error.message();
+        } catch (const StorageError& error) {
+            if (!store.staging().is_local()) {
+                throw; // the service may recover
+            }
+            damage = error.message();
+        }
+    });
+    for (const std::string& found : all_gather(backend, damage)) {
+        if (!found.empty()) {
+            if (backend.rank() == 0) {
+                store.reject(candidate.path.filename().string(), found);
+            }
+            return false;
+        }
+    }
+    return true;
+}
+
+/// Returns the newest intact checkpoint of a run; empty for a new run. Warns about damaged ones,
+/// and those in rank 0's `skip` unless they are the only ones, and leaves them in place.
+/// *Collective.* Throws CheckpointError [RT-K1, RT-K2] if there are checkpoints, but none is
+/// intact: starting over would repeat completed training.
+[[nodiscard]] inline std::optional<Checkpoint>
+newest_valid(HookRanks& backend, checkpoint::Store& store,
+             const std::vector<std::string>& skip = {}) {
+    std::string names;
+    succeed_together(backend, [&] {
+        if (backend.rank() == 0) {
+            store.open();
+            std::string skipped;
+            for (const auto& item : store.listing().committed) {
+                const auto* const time = item.metrics.if_contains(track::RunLog::total_time_field);
+                if (!track::has_number(item.metrics) || time == nullptr || !time->is_number()) {
+                    store.reject(item.name, concat(item.name, "/", checkpoint::manifest_file,
+                                                   " is damaged: its metrics lack a valid ",
+                                                   track::iteration_field, " or ",
+                                                   track::RunLog::total_time_field));
+                    continue;
+                }
+                const bool left = std::find(skip.begin(), skip.end(), item.name) != skip.end();
+                std::string& list = left ? skipped : names;
+                list = item.name + "\n" + list; // newest first
+            }
+            names += skipped;
+        }
+    });
+    auto candidates = strict(std::istringstream(broadcast(backend, names, 0)));
+    std::optional<Checkpoint> newest;
+    for (std::string name; !newest && std::getline(candidates, name);) {
+        const Checkpoint candidate = store.checkpoint(name);
+        if (is_sound(backend, store, candidate)) {
+            newest = candidate; // keeps the downloaded copy
+        }
+    }
+    succeed_together(backend, [&] {
+        const auto damaged = store.listing().damaged; // rank 0's
+        for (const auto& item : damaged) {
+            console::warn("checkpoint %s cannot be used and is left in place: %s",
+                          item.name.c_str(), item.reason.c_str());
+        }
+        if (!damaged.empty() && !newest) {
+            throw CheckpointError(
+                damaged.back().code,
+                concat(damaged.back().reason,
+                       "; no checkpoint of this run is intact: move them away to start over"));
+        }
+        if (!damaged.empty()) {
+            console::say("resuming from %s", newest->path.filename().c_str());
+        }
+    });
+    return newest;
+}
+
+/// Reads this rank's part of it. *Collective.*
+[[nodiscard]] inline checkpoint::Snapshot
+read_state(HookRanks& backend, checkpoint::AnyPolicy& policy, const Checkpoint& from) {
+    checkpoint::Snapshot state;
+    succeed_together(backend, [&] {
+        const storage::Location at = from.location();
+        state = policy.read(
+            {at.filesystem.is_local() ? std::filesystem::path(at.path) : from.as_directory(),
+             backend.rank(), backend.size()});
+    });
+    return state;
+}
+
+} // namespace rtrain::detail
