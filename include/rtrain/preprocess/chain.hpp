@@ -17,7 +17,7 @@
 namespace rtrain::preprocess {
 
 /// Each preprocessor transforms the output of the previous one, and is fitted to it in a separate
-/// pass over the data set. Custom types can be part of a chain: see Preprocessor and Fittable.
+/// pass through the data set. Custom types can be part of a chain: see Preprocessor and Fittable.
 ///
 /// @code
 /// rtrain::preprocess::Chain chain(rtrain::preprocess::SimpleImputer({"age"}),
