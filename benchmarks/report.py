@@ -17,10 +17,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import throughput  # noqa: E402
 
-HEAD = """# What we measured
+HEAD = """# Measurements
 
-Written by `benchmarks/report.py` from the files that the benchmarks leave. How they measure, and
-how to read it, says [benchmarks/README.md](../../benchmarks/README.md). Ratios count, not seconds.
+`benchmarks/report.py` writes this page from the files of the benchmarks.
+[benchmarks/README.md](../../benchmarks/README.md) explains how they measure, and how to read the results. Ratios count, not seconds.
 The other pages: [compile times](compile.md), [faults](faults.md), [ingest](ingest.md), [sharded models](sharded.md),
 [tracking](tracking.md), [tuning](tune.md).
 """

@@ -223,16 +223,16 @@ def report(record):
     text = [
         f"{record['steps']} steps of {useful / record['steps'] * 1000:.1f} ms, in "
         f"{wall / 60:.1f} minutes; {record['kills']} kills, {record['mtbf_s']:g} s apart on "
-        f"average; {record['checkpoints']} checkpoints of what was not lost. Load average "
+        f"average; {record['checkpoints']} checkpoints in the work that was not lost. Load average "
         f"{record['load']:.1f}; other processes used {record['cores_of_others']:.2f} cores."
     ]
     rows = []
     spent = 0.0
     for name, title in (
-        ("lost", "work done again"),
-        ("detect", "noticed, and the attempt ended"),
-        ("restart", "launched anew, state loaded"),
-        ("all", "together"),
+        ("lost", "repeated work"),
+        ("detect", "detection, and end of the attempt"),
+        ("restart", "restart, state loaded"),
+        ("all", "total"),
     ):
         parts = [f["lost"] + f["detect"] + f["restart"] if name == "all" else f[name] for f in found]
         if not parts:
@@ -245,7 +245,7 @@ def report(record):
     rows.append(["waiting for checkpoints", "", "", "", f"{stalls / wall * 100:.1f} %"])
     rows.append(["slower steps", "", "", "", f"{rest / wall * 100:.1f} %"])
     text.append(
-        harness.table(["of a failure", "median, s", "mean, s", "max, s", "of the time"], rows)
+        harness.table(["per failure", "median, s", "mean, s", "max, s", "of the time"], rows)
     )
     mean = spent / max(1, len(found))
     text.append(

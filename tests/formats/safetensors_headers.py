@@ -19,7 +19,7 @@ STRICTER = {
     r"longer than 512 bytes": '{"%s":{%s}}' % ("x" * 513, ONE),
     r"control characters": '{"a\\u0007":{%s}}' % ONE,
     r"exceeded maximum|too large": '{"a":{"dtype":"I8","shape":[%s4],"data_offsets":[0,4]}}' % ("1," * 16),
-    r"impossible shape": '{"z":{"dtype":"I8","shape":[9223372036854775808,0],"data_offsets":[0,0]},"a":{%s}}' % ONE,
+    r"invalid shape": '{"z":{"dtype":"I8","shape":[9223372036854775808,0],"data_offsets":[0,0]},"a":{%s}}' % ONE,
     r"unknown field": '{"a":{%s,"x":1}}' % ONE,
     r"an array in the wrong place": '{"a":["I8",[4],[0,4]]}',
     r"an object in the wrong place": '{"a":{"dtype":{"I8":null},"shape":[4],"data_offsets":[0,4]}}',

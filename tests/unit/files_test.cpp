@@ -500,7 +500,7 @@ TEST_CASE("Tar.damaged_archives_are_errors_with_a_place") {
           std::string("\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFE", 12),
           std::string("\x80\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 12),
           std::string(12, ' ')}) {
-        CHECK(contains(untar(tar_file("a", "x", '0', size) + tar_end), "at byte 0: it has a size"));
+        CHECK(contains(untar(tar_file("a", "x", '0', size) + tar_end), "at byte 0: the size"));
     }
     CHECK(contains(untar(tar_file("p", "99 path=x\n", 'x') + sound), "pax"));
     CHECK(contains(untar(sound + sound), "bytes follow"));
@@ -621,10 +621,10 @@ TEST_CASE("Mds.damaged_indices_and_samples_are_errors") {
         text.replace(text.find(from), from.size(), to);
         return error_of([&] { static_cast<void>(format::parse_mds_index(text)); });
     };
-    CHECK(contains(changed("\"s.mds\"", "\"../s.mds\""), "leads out"));
+    CHECK(contains(changed("\"s.mds\"", "\"../s.mds\""), "points outside"));
     CHECK(contains(changed("\"samples\":2", "\"samples\":-2"), "samples"));
     CHECK(contains(changed("\"bytes\":40", "\"bytes\":1e3"), "bytes"));
-    CHECK(contains(changed("[8,null]", "[8]"), "one length"));
+    CHECK(contains(changed("[8,null]", "[8]"), "equal length"));
     CHECK(contains(changed("\"version\":2", "\"version\":1"), "version"));
     CHECK(contains(changed("\"format\":\"mds\"", "\"format\":\"jsonl\""), "format"));
     CHECK(contains(changed("]}", ""), "JSON"));

@@ -181,7 +181,7 @@ TEST_CASE("Tokenizer.reads_older_files_and_says_what_it_cannot_read") {
     CHECK(test::contains(error_of([](Object& all) {
                              all["normalizer"] = {{"type", "NFC"}};
                          }),
-                         "\"changed.json\" is no tokenizer.json"));
+                         "\"changed.json\" is not a supported tokenizer.json"));
     CHECK(test::contains(error_of([](Object& all) {
                              all["normalizer"] = {{"type", "NFC"}};
                          }),

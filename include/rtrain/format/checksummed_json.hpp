@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Small JSON files that know whether they are damaged: an object whose last member is the CRC-32C
-/// of the text in front of it.
-/// Cost tier 1: Boost.JSON.
+/// Small JSON files with a checksum: an object whose last member is the CRC-32C of the preceding
+/// text. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
@@ -20,7 +19,7 @@ inline constexpr std::string_view seal_field = ",\"crc32c\":";
 
 [[nodiscard]] inline std::string with_checksum(boost::json::object object) {
     if (object.empty()) {
-        object["empty"] = true; // a comma needs something in front of it
+        object["empty"] = true; // the comma needs a preceding member
     }
     std::string text = json::serialize(object);
     text.pop_back(); // the closing brace
@@ -28,8 +27,8 @@ inline constexpr std::string_view seal_field = ",\"crc32c\":";
     return text.append(seal_field).append(std::to_string(sum)).append("}");
 }
 
-/// The object without its checksum. Throws std::invalid_argument for anything but what seal()
-/// returned.
+/// Verifies and removes the checksum. Throws std::invalid_argument unless with_checksum() returned this
+/// text.
 [[nodiscard]] inline boost::json::object parse_checked(std::string_view text) {
     const auto end = text.rfind(seal_field);
     if (end == std::string_view::npos) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What decoders and encoders of images have in common.
+/// Types and functions shared by the image decoders and encoders.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace rtrain::format {
 
-/// Each PNG file begins with it.
+/// Signature at the start of each PNG file.
 inline constexpr std::string_view png_begin = "\x89PNG\r\n\x1a\n";
 
-/// What is wrong with an image.
+/// An image cannot be decoded.
 class ImageError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// In pixels.
+/// Size of an image, in pixels.
 struct ImageSize {
     std::int64_t height = 0;
     std::int64_t width = 0;
@@ -26,15 +26,15 @@ struct ImageSize {
     [[nodiscard]] std::int64_t pixels() const noexcept { return height * width; }
 };
 
-/// What a pixel is: one byte of light, or red, green and blue.
+/// Pixel format: one byte of luminance, or three of red, green and blue.
 enum class ImageMode : unsigned char { grey, rgb };
 
 [[nodiscard]] inline std::int64_t channels_of(ImageMode mode) noexcept {
     return mode == ImageMode::grey ? 1 : 3;
 }
 
-/// The light of a pixel of three bytes, or of 16 bits each, as Pillow computes it: ITU-R 601 in
-/// parts of 2^16.
+/// Luminance of a pixel of three 8-bit or 16-bit samples, as Pillow computes it: ITU-R 601 in fixed
+/// point with 16 fractional bits.
 template <class Sample>
 [[nodiscard]] Sample grey_of(const Sample* rgb) noexcept {
     constexpr std::uint32_t half = 1U << 15U;

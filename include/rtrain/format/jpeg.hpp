@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// JPEG, decoded by libjpeg-turbo. Part of the component images: the program links rtrain::images.
+/// JPEG, decoded by libjpeg-turbo. Part of the images component: the program links rtrain::images.
 /// Includes no libtorch.
 #pragma once
 
@@ -23,7 +23,8 @@
 
 namespace rtrain::format {
 
-/// A JPEG file in memory, which must outlive it. Each thread has one decoder for all its images.
+/// A JPEG file in memory, which must outlive this object. Each thread has one decoder for all its
+/// images.
 class JpegImage {
 public:
     [[nodiscard]] static bool is_one(std::string_view file) noexcept {
@@ -39,7 +40,7 @@ public:
         int space = -1;
         const int failed = tjDecompressHeader3(decoder, bytes(), file_.size(), &width, &height,
                                                &subsampling, &space);
-        // That chroma is sampled in a way which it has no name for is no matter here.
+        // A chroma subsampling for which TurboJPEG has no name is fine here.
         const bool is_unnamed = subsampling < 0 && width > 0 && height > 0 && space >= 0 &&
                                 tjGetErrorCode(decoder) == TJERR_FATAL;
         const bool is_warned =
@@ -55,10 +56,10 @@ public:
     }
 
     [[nodiscard]] ImageSize size() const noexcept { return size_; }
-    [[nodiscard]] int bits() const noexcept { return 8; } ///< of a channel
+    [[nodiscard]] int bits() const noexcept { return 8; } ///< bits per channel
 
-    /// The smallest size that decoding gives without more work, and that is not below `least` in
-    /// height or width: the file's times n/8, rounded up, for some n from 1 to 8.
+    /// The smallest size that is cheap to decode to and is at least `least` in height and width:
+    /// n/8 of the file's size, rounded up, for some n from 1 to 8.
     [[nodiscard]] ImageSize size_for(ImageSize least) const noexcept {
         const auto eighths = [](std::int64_t length, std::int64_t n) {
             return (length * n + 7) / 8;
@@ -72,12 +73,11 @@ public:
         return size_;
     }
 
-    /// Decodes to a size that size_for() or size() gave: rows of pixels, from the top left corner
-    /// on, into `pixels`. Chroma is interpolated, and the slow but exact transform used, as Pillow
-    /// does. Colours of print (CMYK) are taken to be inverted, as Adobe's programs write them.
-    /// Throws ImageError also where the decoder would go on with a warning: such an image lacks
-    /// something, most often its end. Bytes too many before a marker, as some cameras write them,
-    /// are passed over.
+    /// Decodes to a size that size_for() or size() returned: rows of pixels, starting at the top
+    /// left corner, into `pixels`. Chroma is interpolated and the slow, exact transform used, as
+    /// Pillow does. CMYK colours are assumed to be inverted, as Adobe's programs write them. Also
+    /// throws ImageError where the decoder would only warn: such an image is incomplete, most often
+    /// truncated. Extraneous bytes before a marker, which some cameras write, are skipped.
     void decode(ImageSize size, ImageMode mode, std::uint8_t* pixels) const {
         if (!is_cmyk_) {
             decode_as(mode == ImageMode::grey ? TJPF_GRAY : TJPF_RGB, size, pixels);
@@ -111,16 +111,16 @@ private:
         return decoder ? decoder : throw std::bad_alloc();
     }
 
-    /// Bytes that belong to nothing, of which the decoder warns.
+    /// Extraneous bytes, about which the decoder warns.
     struct Noise {
         unsigned count = 0;
-        unsigned marker = 0; ///< that follows them
+        unsigned marker = 0; ///< the marker after them
         friend bool operator==(const Noise&, const Noise&) = default;
     };
 
     void decode_as(int format, ImageSize size, std::uint8_t* pixels) const {
-        constexpr int most = 64; // tries
-        std::string file;        // without what was noise
+        constexpr int most = 64; // attempts
+        std::string file;        // without the extraneous bytes
         std::string tried;
         const auto fails = [&](std::string_view bytes) {
             return failure_of(bytes, format, size, pixels);
@@ -178,8 +178,9 @@ private:
         return is_noise ? std::optional(noise) : std::nullopt;
     }
 
-    /// Without `count` bytes before the marker at `at`, which may have any number of 0xFF in front.
-    /// Empty if there are fewer, or a marker is among them: then they are no noise.
+    /// Returns `file` without `count` bytes before the marker at `at`, which may be preceded by any
+    /// number of 0xFF bytes. Empty if there are fewer bytes, or they contain a marker: then they
+    /// are not extraneous.
     [[nodiscard]] static std::string without(std::string_view file, std::size_t at,
                                              std::size_t count) {
         while (at > 0 && file[at - 1] == '\xFF') {
@@ -196,7 +197,7 @@ private:
         return std::string(file.substr(0, at - count)).append(file.substr(at));
     }
 
-    /// What paper shows of a colour under black, both inverted, rounded as by Pillow.
+    /// Converts an inverted CMYK ink and its black to an RGB sample, rounded as by Pillow.
     [[nodiscard]] static std::uint8_t printed(unsigned colour, unsigned black) noexcept {
         const unsigned product = (255 - colour) * black + 128;
         return static_cast<std::uint8_t>(black - (((product >> 8U) + product) >> 8U));
@@ -205,8 +206,8 @@ private:
     [[nodiscard]] const unsigned char* bytes() const noexcept {
         return reinterpret_cast<const unsigned char*>(file_.data());
     }
-    /// What the decoder says, which goes: after an error in a header it would go on there with the
-    /// next image (libjpeg-turbo 2.1.5).
+    /// Returns the decoder's error and destroys the decoder: after an error in a header it would
+    /// continue there with the next image (libjpeg-turbo 2.1.5).
     [[nodiscard]] static ImageError error() {
         Decoder& decoder = decoder_of_this_thread();
         ImageError error(std::string("as JPEG: ") + tjGetErrorStr2(decoder.get()));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One JSON object as the cells of a table's row: numbers, texts, and lists of numbers. No tree is
-/// built. Numbers are rounded as Python does. Cost tier 1: Boost.JSON.
+/// Parses one JSON object into the cells of a table row: numbers, strings, and lists of numbers. No
+/// tree is built. Numbers are rounded as in Python. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/format/json_scanner.hpp>
@@ -28,7 +28,7 @@ namespace rtrain::format {
 
 enum class JsonKind : unsigned char { null, boolean, integer, real, text, integers, reals, other };
 
-/// For messages: "an integer".
+/// Description for messages, such as "an integer".
 [[nodiscard]] inline std::string_view name_of(JsonKind kind) {
     switch (kind) {
     case JsonKind::null:
@@ -38,31 +38,31 @@ enum class JsonKind : unsigned char { null, boolean, integer, real, text, intege
     case JsonKind::integer:
         return "an integer";
     case JsonKind::real:
-        return "a number that is no 64-bit integer";
+        return "a number that is not a 64-bit integer";
     case JsonKind::text:
-        return "a text";
+        return "a string";
     case JsonKind::integers:
         return "a list of integers";
     case JsonKind::reals:
         return "a list of numbers";
     default:
-        return "an object, or a list of other things than numbers";
+        return "an object, or a list with elements other than numbers";
     }
 }
 
-/// A value of a row. An empty list counts as one of integers; null in a list is NaN.
+/// A value of a row. An empty list counts as a list of integers; null in a list is NaN.
 struct JsonCell {
     std::string key;
     JsonKind kind = JsonKind::null;
-    std::int64_t integer = 0; ///< of a boolean, too
-    double real = 0;          ///< of an integer, too
-    bool is_exact = true;     ///< whether float64 holds all integers of it
-    std::string text;         ///< of an integer beyond int64, too: its digits
+    std::int64_t integer = 0; ///< also set for a boolean
+    double real = 0;          ///< also set for an integer
+    bool is_exact = true;     ///< float64 represents all its integers exactly
+    std::string text;         ///< also the digits of an integer beyond int64
     std::vector<std::int64_t> integers;
-    std::vector<double> reals; ///< of integers, too
+    std::vector<double> reals; ///< also set for integers
 };
 
-/// What the parser of Boost.JSON tells. Cells are kept from row to row, with their memory.
+/// Handler of Boost.JSON's parser. Cells and their memory are reused from row to row.
 class JsonRowHandler {
 public:
     static constexpr std::size_t max_object_size = std::size_t(-1);
@@ -73,7 +73,7 @@ public:
     using Error = boost::system::error_code;
     using Text = boost::json::string_view;
 
-    std::vector<JsonCell> cells; ///< the first `used` are of this row
+    std::vector<JsonCell> cells; ///< the first `used` belong to this row
     std::size_t used = 0;
 
     void begin() {
@@ -149,7 +149,7 @@ public:
         return true;
     }
     bool on_double(double number, Text text, Error& /*error*/) {
-        double exact = 0; // Boost.JSON's may be the number beside it
+        double exact = 0; // Boost.JSON's may be off by one ulp
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), exact);
         const bool is_exact = error == std::errc() && end == text.data() + text.size();
         const double nearest = is_exact ? exact : number;
@@ -178,7 +178,7 @@ private:
 
     void require_object() const {
         if (depth_ == 0) {
-            throw std::invalid_argument("it is no object: expected {\"column\": value, ...}");
+            throw std::invalid_argument("not a JSON object; expected {\"column\": value, ...}");
         }
     }
 
@@ -187,7 +187,7 @@ private:
         return true;
     }
 
-    /// A value, or an element of a list. `text`: of an integer that is not an int64.
+    /// Stores a value, or an element of a list. `text` is set for an integer outside int64.
     void take(JsonKind kind, std::int64_t integer, double real, bool is_exact = true,
               Text text = {}) {
         require_object();
@@ -211,18 +211,18 @@ private:
     }
 
     std::size_t depth_ = 0;
-    std::string text_; ///< the beginning of a key or text
+    std::string text_; ///< the beginning of a key or string
 };
 
-/// Parses rows one after the other.
+/// Parses consecutive rows.
 class JsonRowParser {
 public:
-    /// Objects and lists in each other, at most; the row itself is one.
+    /// `max_depth`: nesting limit of objects and lists; the row itself counts as one.
     explicit JsonRowParser(std::size_t max_depth = 32) : parser_(options(max_depth)) {}
 
-    /// The cells of an object, in its order; they stay until the next call. A key that comes twice
-    /// is there twice, and the last counts. Throws std::invalid_argument for what is no JSON object
-    /// in UTF-8.
+    /// Returns the cells of an object, in its order, valid until the next call. A duplicate key
+    /// appears twice, and the last one counts. Throws std::invalid_argument unless the text is a
+    /// JSON object in UTF-8.
     [[nodiscard]] std::span<const JsonCell> parse(std::string_view text) {
         JsonRowHandler& handler = parser_.handler();
         handler.begin();
@@ -237,12 +237,12 @@ public:
         }
         if (!error && read < text.size()) {
             throw std::invalid_argument("at byte " + std::to_string(read) +
-                                        ": more follows the object");
+                                        ": text follows the object");
         }
         if (error) {
             throw std::invalid_argument("at byte " + std::to_string(read) + ": " +
                                         (error == boost::json::error::too_deep
-                                             ? "objects or lists are in each other too deeply"
+                                             ? "objects or lists are nested too deeply"
                                              : error.message()));
         }
         return std::span(handler.cells).first(handler.used);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The JSON that most rows are made of, read several times as fast as by a whole parser: texts
-/// without escapes, integers of at most 18 digits, and other numbers. What it takes is JSON, and
-/// has the value that json_row.hpp gives it. What it does not know it refuses, without saying why.
+/// A fast path for common rows, several times as fast as a full parser: strings without escapes,
+/// integers of at most 18 digits, and other numbers. Text that it accepts is JSON, and has the
+/// value that json_row.hpp gives it. It rejects everything else without a reason.
 #pragma once
 
 #include <rtrain/base/utf8.hpp>
@@ -21,13 +21,13 @@
 
 namespace rtrain::format {
 
-/// Whether a double holds an integer of this magnitude.
+/// True if a double holds an integer of this magnitude exactly.
 [[nodiscard]] constexpr bool is_exact_double(std::uint64_t magnitude) noexcept {
     return magnitude == 0 || magnitude >> std::countr_zero(magnitude) <= std::uint64_t{1} << 53U;
 }
 
-/// Whether `value`, the double nearest to a number, is that number where it is written as an
-/// integer: "123", not "1.5" or "1e3", which are rounded as everywhere.
+/// True if `text` is written as an integer and equals `value`, the double nearest to it: "123", but
+/// not "1.5" or "1e3", which are always rounded.
 [[nodiscard]] inline bool holds_integer(double value, std::string_view text) {
     std::string_view digits = text;
     digits.remove_prefix(digits.starts_with('-') || digits.starts_with('+') ? 1 : 0);
@@ -41,13 +41,13 @@ namespace rtrain::format {
     return error == std::errc() && digits == std::string_view(exact.data(), end);
 }
 
-/// Goes through one text of JSON. A member that refuses leaves the place somewhere within what it
-/// has refused.
+/// Scans one JSON text. A member function that fails leaves the position somewhere inside the text
+/// that it rejected.
 class JsonScanner {
 public:
     explicit JsonScanner(std::string_view text) noexcept : text_(text) {}
 
-    /// Whether key() can tell this name from others.
+    /// True if key() can distinguish this name from others.
     [[nodiscard]] static bool is_plain(std::string_view name) noexcept {
         return JsonScanner(name).find_text_end() == name.size();
     }
@@ -56,9 +56,9 @@ public:
         skip_blanks();
         return take_now(c);
     }
-    /// Nothing is left, not even a blank.
+    /// True if nothing is left, not even whitespace.
     [[nodiscard]] bool is_at_end() const noexcept { return at_ == text_.size(); }
-    /// Takes `"name":`, where the name is_plain().
+    /// Consumes `"name":`, where the name is_plain().
     [[nodiscard]] bool take_key(std::string_view name) noexcept {
         return take('"') && take_word(name) && take_now('"') && take(':');
     }
@@ -78,12 +78,12 @@ public:
         const auto number = scan_number();
         return number ? number->integer() : std::nullopt;
     }
-    /// Also where it is an integer that a double holds.
+    /// Also accepts an integer that a double holds exactly.
     [[nodiscard]] std::optional<double> take_real() noexcept {
         const auto number = scan_number();
         return number ? number->real() : std::nullopt;
     }
-    /// The text lies in the JSON.
+    /// Returns a view into the JSON.
     [[nodiscard]] std::optional<std::string_view> take_text() noexcept {
         if (!take('"')) {
             return std::nullopt;
@@ -93,7 +93,7 @@ public:
         const std::size_t end = at_;
         return take_now('"') ? std::optional(text_.substr(begin, end - begin)) : std::nullopt;
     }
-    /// Takes a list, whose elements `take_element()` takes.
+    /// Consumes a list, calling `take_element()` for each element.
     template <class TakeElement>
     [[nodiscard]] bool take_list(TakeElement&& take_element) {
         if (!take('[')) {
@@ -110,7 +110,7 @@ public:
         return take(']');
     }
 
-    /// Takes a value that is null, a boolean, a number, a text, or a list of numbers.
+    /// Consumes a null, boolean, number, string, or list of numbers.
     [[nodiscard]] bool skip_value() {
         skip_blanks();
         switch (at_ < text_.size() ? text_[at_] : '\0') {
@@ -129,10 +129,10 @@ public:
     }
 
 private:
-    /// A number as it is written: ± mantissa × 10^exponent.
+    /// A number as written: ± mantissa × 10^exponent.
     struct Number {
         std::string_view text;
-        std::uint64_t mantissa = 0; ///< when there are at most 19 digits
+        std::uint64_t mantissa = 0; ///< valid for at most 19 digits
         std::int64_t digits = 0;
         std::int64_t exponent = 0;
         bool is_negative = false;
@@ -153,7 +153,7 @@ private:
                 return number && mantissa <= exact ? std::optional(static_cast<double>(*number))
                                                    : std::nullopt;
             }
-            // Of two numbers that are exact, one division or multiplication is rounded once.
+            // If both operands are exact, one division or multiplication is rounded only once.
             constexpr std::array<double, 23> powers{1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                                     1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                                     1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
@@ -207,7 +207,7 @@ private:
         return number;
     }
 
-    /// Returns how many there are.
+    /// Returns the number of digits.
     std::size_t scan_digits(Number& number) noexcept {
         const std::size_t begin = at_;
         for (; at_ < text_.size() && '0' <= text_[at_] && text_[at_] <= '9'; ++at_) {
@@ -217,7 +217,7 @@ private:
         return at_ - begin;
     }
 
-    /// Where a text that goes on here ends, or is no plain one any more.
+    /// Returns the end of the current string, or the position where it ceases to be plain.
     [[nodiscard]] std::size_t find_text_end() const noexcept {
         for (std::size_t at = at_; at < text_.size();) {
             const auto byte = static_cast<unsigned char>(text_[at]);

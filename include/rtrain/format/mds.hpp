@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// MDS, the shards of MosaicML's streaming: index.json, the samples in a shard, the columns in a
-/// sample. Written after streaming/base/format/mds of https://github.com/mosaicml/streaming, whose
-/// version 2 is read. Cost tier 1: Boost.JSON.
+/// MDS, the shard format of MosaicML's streaming library: index.json, the samples in a shard, the
+/// columns in a sample. Follows streaming/base/format/mds of https://github.com/mosaicml/streaming;
+/// reads its version 2. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/storage/safe_name.hpp>
@@ -29,28 +29,28 @@ namespace rtrain::format {
 struct MdsColumn {
     std::string name;
     std::string encoding;   ///< "int", "ndarray:int16:2,3"
-    std::uint32_t size = 0; ///< in bytes; 0: each value says its own
+    std::uint32_t size = 0; ///< in bytes; 0: stored with each value
     friend bool operator==(const MdsColumn&, const MdsColumn&) = default;
 };
 
 struct MdsShard {
-    std::string name; ///< of the file, relative to the index
+    std::string name; ///< file name, relative to the index
     std::uint64_t bytes = 0;
     std::int64_t samples = 0;
     std::string compression; ///< empty: none
     std::vector<MdsColumn> columns;
 };
 
-/// What the values of an encoding are.
+/// The type of the values of an encoding.
 struct MdsType {
     std::string element;             ///< "int64"; empty: bytes of any length
-    std::vector<std::int64_t> shape; ///< of each value
-    std::uint32_t bytes = 0;         ///< of each value; 0: of any length
+    std::vector<std::int64_t> shape; ///< shape of each value
+    std::uint32_t bytes = 0;         ///< bytes of each value; 0: any length
 };
 
 namespace mds {
 
-/// Elements and their bytes.
+/// Element types and their sizes in bytes.
 inline constexpr std::array<std::pair<std::string_view, std::uint32_t>, 11> elements{
     {{"uint8", 1},
      {"uint16", 2},
@@ -64,7 +64,7 @@ inline constexpr std::array<std::pair<std::string_view, std::uint32_t>, 11> elem
      {"float32", 4},
      {"float64", 8}}};
 
-/// 0 when there is no such element.
+/// Size of an element type in bytes; 0 if unknown.
 [[nodiscard]] inline std::uint32_t bytes_of(std::string_view element) {
     const auto* const found =
         std::ranges::find(elements, element, &std::pair<std::string_view, std::uint32_t>::first);
@@ -82,7 +82,7 @@ inline constexpr std::array<std::pair<std::string_view, std::uint32_t>, 11> elem
 [[nodiscard]] inline std::int64_t positive(const boost::json::value& value, const char* what) {
     const auto* const number = value.if_int64();
     if (number == nullptr || *number < 0) {
-        throw std::invalid_argument(std::string(what) + " is no number of at least 0");
+        throw std::invalid_argument(std::string(what) + " is not a non-negative integer");
     }
     return *number;
 }
@@ -90,12 +90,12 @@ inline constexpr std::array<std::pair<std::string_view, std::uint32_t>, 11> elem
 [[nodiscard]] inline std::string text(const boost::json::value& value, const char* what) {
     const auto* const found = value.if_string();
     if (found == nullptr) {
-        throw std::invalid_argument(std::string(what) + " is no text");
+        throw std::invalid_argument(std::string(what) + " is not a string");
     }
     return std::string(found->begin(), found->end());
 }
 
-/// A member; null when it is not there.
+/// Returns a member; null if it is missing.
 [[nodiscard]] inline const boost::json::value& member(const boost::json::value& object,
                                                       const char* name) {
     static const boost::json::value none;
@@ -110,8 +110,8 @@ inline constexpr std::array<std::pair<std::string_view, std::uint32_t>, 11> elem
     if (!names.is_array() || !encodings.is_array() || !sizes.is_array() ||
         names.as_array().empty() || names.as_array().size() != encodings.as_array().size() ||
         names.as_array().size() != sizes.as_array().size()) {
-        throw std::invalid_argument("column_names, column_encodings and column_sizes are no lists "
-                                    "of one length");
+        throw std::invalid_argument("column_names, column_encodings and column_sizes must be "
+                                    "lists of equal length");
     }
     std::vector<MdsColumn> columns;
     for (std::size_t i = 0; i < names.as_array().size(); ++i) {
@@ -129,14 +129,14 @@ inline constexpr std::array<std::pair<std::string_view, std::uint32_t>, 11> elem
 
 } // namespace mds
 
-/// The shards in an index.json. Throws std::invalid_argument for what is none, of another version,
-/// or names files outside its directory.
+/// Returns the shards listed in an index.json. Throws std::invalid_argument if the text is not an
+/// index, has another version, or names files outside its directory.
 [[nodiscard]] inline std::vector<MdsShard> parse_mds_index(std::string_view text) {
     boost::system::error_code error;
     const auto index =
         boost::json::parse(boost::json::string_view(text.data(), text.size()), error);
     if (error) {
-        throw std::invalid_argument("it is no JSON: " + error.message());
+        throw std::invalid_argument("not valid JSON: " + error.message());
     }
     const auto& version = mds::member(index, "version");
     if (!version.is_int64() || version.as_int64() != 2 ||
@@ -146,7 +146,7 @@ inline constexpr std::array<std::pair<std::string_view, std::uint32_t>, 11> elem
     std::vector<MdsShard> shards;
     for (const auto& shard : mds::member(index, "shards").as_array()) {
         if (mds::text(mds::member(shard, "format"), "format") != "mds") {
-            throw std::invalid_argument("a shard has another format than \"mds\"");
+            throw std::invalid_argument("the format of a shard is not \"mds\"");
         }
         const auto& raw = mds::member(shard, "raw_data");
         const auto& compression = mds::member(shard, "compression");
@@ -157,14 +157,15 @@ inline constexpr std::array<std::pair<std::string_view, std::uint32_t>, 11> elem
              .compression = compression.is_null() ? "" : mds::text(compression, "compression"),
              .columns = mds::columns_of(shard)});
         if (!checkpoint::is_safe_name(shards.back().name)) {
-            throw std::invalid_argument("a shard's name leads out of the directory, or is no name");
+            throw std::invalid_argument(
+                "a shard's name is invalid or points outside the directory");
         }
     }
     return shards;
 }
 
-/// The type of a column. Throws std::invalid_argument for encodings that are not read: Python's
-/// objects, lists, arrays whose shape each sample says anew.
+/// Returns the type of a column. Throws std::invalid_argument for unsupported encodings: Python
+/// objects, lists, arrays whose shape is stored with each sample.
 [[nodiscard]] inline MdsType mds_type(const MdsColumn& column) {
     std::string_view encoding = column.encoding;
     for (const std::string_view bytes : {"bytes", "str", "json", "jpeg", "png", "jpeg_array",
@@ -204,16 +205,17 @@ inline constexpr std::array<std::pair<std::string_view, std::uint32_t>, 11> elem
     const std::uint64_t bytes = count * mds::bytes_of(encoding);
     if (bytes == 0 || bytes != column.size) {
         throw std::invalid_argument("the encoding " + column.encoding +
-                                    " is not read; possible are bytes, str, json, int, numbers of "
-                                    "fixed size and ndarray with type and shape");
+                                    " is not supported; use bytes, str, json, int, numbers of "
+                                    "fixed size, or ndarray with type and shape");
     }
     type.element = encoding;
     type.bytes = column.size;
     return type;
 }
 
-/// Where the samples of a shard are: `samples` + 1 offsets in the file. `table` is its beginning,
-/// of 4 × (samples + 2) bytes; `bytes` is the size of all. Throws std::invalid_argument.
+/// Returns `samples` + 1 file offsets, the bounds of a shard's samples. `table` is the beginning of
+/// the shard, 4 × (samples + 2) bytes; `bytes` is the size of the shard. Throws
+/// std::invalid_argument.
 [[nodiscard]] inline std::vector<std::uint32_t>
 mds_offsets(std::string_view table, std::int64_t samples, std::uint64_t bytes) {
     const auto count = static_cast<std::uint64_t>(samples);
@@ -228,15 +230,15 @@ mds_offsets(std::string_view table, std::int64_t samples, std::uint64_t bytes) {
         const std::uint32_t offset = mds::number_at(table, at);
         if (offset > bytes || offset < (offsets.empty() ? table.size() : offsets.back())) {
             throw std::invalid_argument("sample " + std::to_string(offsets.size()) +
-                                        " has an offset that is not in the file, or before the "
-                                        "sample in front of it");
+                                        " has an offset outside the file, or before that of the "
+                                        "previous sample");
         }
         offsets.push_back(offset);
     }
     return offsets;
 }
 
-/// The columns of a sample. Throws std::invalid_argument when they do not fill it.
+/// Splits a sample into its columns. Throws std::invalid_argument unless they fill it exactly.
 inline void split_mds_sample(std::string_view sample, const std::vector<MdsColumn>& columns,
                              std::vector<std::string_view>& values) {
     const auto variable =
@@ -255,8 +257,8 @@ inline void split_mds_sample(std::string_view sample, const std::vector<MdsColum
         }
         if (size > data.size()) {
             throw std::invalid_argument("column \"" + column.name + "\" has " +
-                                        std::to_string(size) + " bytes, of which " +
-                                        std::to_string(data.size()) + " are there");
+                                        std::to_string(size) + " bytes, but only " +
+                                        std::to_string(data.size()) + " follow");
         }
         values.push_back(data.substr(0, size));
         data.remove_prefix(size);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The bytes of a pickle, taken from the front. Cost tier 0: std only.
+/// Reads the bytes of a pickle sequentially. Cost tier 0: std only.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class Bytes {
 public:
     explicit Bytes(std::span<const char> pickle) : pickle_(pickle) {}
 
-    /// An error to be thrown.
+    /// Returns the error for a malformed pickle.
     [[nodiscard]] std::invalid_argument malformed() const {
         return std::invalid_argument("its pickle is malformed at byte " + std::to_string(place_));
     }
@@ -31,7 +31,7 @@ protected:
         return pickle_.subspan(place_ - static_cast<std::size_t>(bytes),
                                static_cast<std::size_t>(bytes));
     }
-    /// A little-endian number.
+    /// Reads a little-endian number.
     [[nodiscard]] std::uint64_t number(std::size_t bytes) {
         std::uint64_t value = 0;
         const auto from = take(bytes);
@@ -51,7 +51,7 @@ protected:
     }
 
     [[nodiscard]] std::size_t place() const noexcept { return place_; }
-    /// Where something that was taken begins, and back.
+    /// Offset of bytes that were read before, and the inverse.
     [[nodiscard]] std::uint64_t offset_of(std::span<const char> taken) const {
         return static_cast<std::uint64_t>(taken.data() - pickle_.data());
     }

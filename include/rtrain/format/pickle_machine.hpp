@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The machine that runs a pickle. Python's may call anything; this one calls nothing: it puts
-/// values together, and writes down which functions the pickle would have called. Cost tier 0: std
-/// only.
+/// The virtual machine that runs a pickle. Python's may call anything. This one calls nothing: it
+/// builds values and records which functions the pickle would have called. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/format/pickle_stack.hpp>
@@ -18,7 +17,7 @@
 
 namespace rtrain::checkpoint::pickle {
 
-/// Runs a pickle as far as putting its values together.
+/// Runs a pickle up to the construction of its values.
 class Machine : public Stack {
 public:
     explicit Machine(std::span<const char> pickle) : Stack(pickle) {
@@ -32,7 +31,7 @@ public:
     [[nodiscard]] Index result() const noexcept { return result_; }
 
 private:
-    /// One instruction; false after the last.
+    /// Executes one instruction; returns false after the last.
     bool step() {
         const char instruction = take(1)[0];
         if (instruction == '.') { // STOP
@@ -43,14 +42,14 @@ private:
             !construct(instruction)) {
             throw std::invalid_argument(
                 "its pickle has an instruction at byte " + std::to_string(place() - 1) +
-                " that weights do not need; torch.save writes without it at its default protocol");
+                " that weights do not need; save it with torch.save at its default protocol");
         }
         return true;
     }
 
-    // Each returns false for an instruction of another family.
+    // Each returns false for an instruction of a different family.
 
-    /// Numbers and texts.
+    /// Numbers and strings.
     bool push_atom(char instruction) {
         switch (instruction) {
         case 'N': // NONE
@@ -135,7 +134,7 @@ private:
         }
     }
 
-    /// The memo.
+    /// Memo instructions.
     bool recollect(char instruction) {
         switch (instruction) {
         case 'q': // BINPUT
@@ -155,7 +154,7 @@ private:
         }
     }
 
-    /// Objects of classes, and what is around them.
+    /// Objects of classes, and the instructions around them.
     bool construct(char instruction) {
         switch (instruction) {
         case '\x80': // PROTO
@@ -190,7 +189,7 @@ private:
         }
     }
 
-    /// `function(*arguments)`: what the result would be.
+    /// Records what `function(*arguments)` would return.
     void call(Index function, Index arguments) {
         const auto global_of = global(function);
         const auto args = items(arguments);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The tensors that a pickle of torch.save describes. Python's pickle is a program, which may call
-/// anything; this reader calls nothing. It knows the instructions and the few functions that
-/// weights are made of, as torch.load(weights_only=True) does, and only writes down what they say.
-/// A pickle that names any other function or class is refused by that name.
+/// Finds the tensors described by a pickle from torch.save. Python's pickle is a program that may
+/// call anything; this reader calls nothing. Like torch.load(weights_only=True), it supports the
+/// instructions and the few functions that weights consist of, and only records them. A pickle that
+/// names any other function or class is rejected with that name in the message.
 ///
-/// Limits: 64 MiB, 4 million values, a million tensors, 16 dimensions, dictionaries in dictionaries
-/// to a depth of 64, names of 512 bytes; so it never takes more than 512 MiB, and mostly a small
+/// Limits: 64 MiB, 4 million values, a million tensors, 16 dimensions, dictionaries nested 64 deep,
+/// names of 512 bytes; so it never uses more than 512 MiB, and usually far less. Cost tier 0: std
+/// only.
 /// part. Cost tier 0: std only.
 #pragma once
 
@@ -29,7 +30,7 @@
 namespace rtrain::checkpoint {
 namespace pickle {
 
-/// Takes the tensors out of what a machine has put together.
+/// Collects the tensors from the values that a machine has built.
 class Collector {
 public:
     Collector(const Machine& machine, std::size_t pickle_size)
@@ -44,17 +45,17 @@ public:
     std::map<std::string, PickledTensor> tensors;
 
 private:
-    /// Bytes of a pickle that a tensor takes at least, when none comes often.
+    /// Minimum bytes of a pickle per tensor, unless tensors are repeated.
     static constexpr std::size_t smallest_tensor = 16;
 
     void visit(const std::string& name, Index index, std::size_t depth) {
         if (depth > max_depth) {
-            throw std::invalid_argument("its dictionaries are too deep");
+            throw std::invalid_argument("its dictionaries are nested too deeply");
         }
         const Value& value = machine_.value(index);
         const bool container = holds_more(index) && value.kind != Kind::tensor;
         const std::size_t visits = 1 + (container ? machine_.items(index).size() : 0);
-        if (visits > visits_left_) { // dictionaries of dictionaries that are all the same one
+        if (visits > visits_left_) { // nested references to the same dictionary
             throw std::invalid_argument("it repeats itself too often");
         }
         visits_left_ -= visits;
@@ -70,7 +71,7 @@ private:
                     !keys.emplace(kind, is_text ? machine_.text(items[i]) : std::string_view(),
                                   is_text ? 0 : machine_.integer(items[i]))
                          .second) {
-                    throw std::invalid_argument('"' + name + "\" has a key twice");
+                    throw std::invalid_argument('"' + name + "\" has a duplicate key");
                 }
                 visit_item(name, items[i], items[i + 1], depth);
             }
@@ -93,7 +94,8 @@ private:
         } else if (machine_.is(key, Kind::integer)) {
             visit(joined(name, std::to_string(machine_.integer(key))), item, depth + 1);
         } else {
-            throw std::invalid_argument("\"" + name + "\" has a key that is no text or number");
+            throw std::invalid_argument("\"" + name +
+                                        "\" has a key that is not a string or number");
         }
     }
     [[nodiscard]] bool holds_more(Index index) const {
@@ -139,7 +141,7 @@ private:
                        ('A' <= letter && letter <= 'Z') || letter == '_' || letter == '-';
             });
         if (result.storage.empty() || result.storage.size() > 64 || !plain) {
-            throw std::invalid_argument("\"" + name + "\" has a storage of an impossible name");
+            throw std::invalid_argument("\"" + name + "\" has a storage with an invalid name");
         }
         const ElementType* type = nullptr;
         const auto storage_class = machine_.global(id[1]);
@@ -159,14 +161,14 @@ private:
         const std::uint64_t unit = function == Global::rebuild_tensor_v3 ? 1 : type->size;
         constexpr auto limit = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
         if (count < 0 || static_cast<std::uint64_t>(count) > limit / unit) {
-            throw std::invalid_argument("\"" + name + "\" has a storage of an impossible size");
+            throw std::invalid_argument("\"" + name + "\" has a storage with an invalid size");
         }
         result.storage_bytes = static_cast<std::uint64_t>(count) * unit;
         result.offset = machine_.integer(args[1]);
         result.shape = integers(args[2]);
         result.strides = integers(args[3]);
         if (!fits(result, result.storage_bytes / type->size)) {
-            throw std::invalid_argument("\"" + name + "\" reaches beyond its storage");
+            throw std::invalid_argument("\"" + name + "\" extends beyond its storage");
         }
         const std::size_t attributes = function == Global::rebuild_tensor_v3 ? 7 : 6;
         if (args.size() > attributes && machine_.is(args[attributes], Kind::dict)) {
@@ -189,7 +191,7 @@ private:
         }
         return numbers;
     }
-    /// Whether every element lies in the storage, and no product of sizes overflows.
+    /// True if every element is inside the storage and no product of sizes overflows.
     [[nodiscard]] static bool fits(const PickledTensor& tensor, std::uint64_t elements) {
         constexpr auto limit = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
         if (tensor.shape.size() != tensor.strides.size() || tensor.offset < 0 ||
@@ -197,7 +199,7 @@ private:
             return false;
         }
         bool empty = false;
-        std::uint64_t count = 16; // bytes of the largest element
+        std::uint64_t count = 16; // size of the largest element type
         auto last = static_cast<std::uint64_t>(tensor.offset);
         for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
             if (tensor.shape[i] < 0 || tensor.strides[i] < 0) {
@@ -223,10 +225,10 @@ private:
 
 } // namespace pickle
 
-/// The tensors of `data.pkl`, the pickle in a file of torch.save, by name. Dictionaries in
-/// dictionaries, and lists, give names with dots: {"model": {"fc.weight": ...}} is
-/// "model.fc.weight". What is no tensor is left out. Throws ForeignObject naming the first function
-/// or class that is no part of weights, and std::invalid_argument saying what else is wrong.
+/// Returns the tensors of `data.pkl`, the pickle in a file of torch.save, by name. Nested
+/// dictionaries and lists give dotted names: {"model": {"fc.weight": ...}} is "model.fc.weight".
+/// Values that are not tensors are ignored. Throws ForeignObject naming the first function or class
+/// that weights do not need, and std::invalid_argument with the cause for other errors.
 [[nodiscard]] inline std::map<std::string, PickledTensor>
 parse_pickled_tensors(std::span<const char> pickle) {
     const pickle::Machine machine(pickle);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The values of a pickle as it puts them together: those that there are, those on the stack, and
-/// those that it remembers. Cost tier 0: std only.
+/// The values of a pickle while it is built: all values, the stack, and the memo. Cost tier 0: std
+/// only.
 #pragma once
 
 #include <rtrain/format/pickle_bytes.hpp>
@@ -21,7 +21,7 @@ namespace rtrain::checkpoint::pickle {
 class Stack : public Bytes {
 public:
     explicit Stack(std::span<const char> pickle) : Bytes(pickle) {
-        values_.resize(1); // none, which is shared
+        values_.resize(1); // the shared null value
     }
 
     [[nodiscard]] const Value& value(Index index) const { return values_[index]; }
@@ -30,7 +30,7 @@ public:
     [[nodiscard]] std::string_view text(Index index) const {
         return {at(of(index, Kind::text).data), values_[index].count};
     }
-    /// The items of a tuple, list, or dict.
+    /// Items of a tuple, list, or dict.
     [[nodiscard]] std::span<const Index> items(Index index) const {
         const Value& value = values_[index];
         if (value.kind == Kind::tuple) {
@@ -52,7 +52,7 @@ public:
         return value.kind == Kind::global ? std::optional(static_cast<Global>(value.data))
                                           : std::nullopt;
     }
-    /// The value, when it is of this kind.
+    /// Returns the value if it has this kind; throws otherwise.
     [[nodiscard]] const Value& of(Index index, Kind kind) const {
         if (!is(index, kind)) {
             throw malformed();
@@ -70,14 +70,14 @@ protected:
         values_.push_back(value);
         push_again(static_cast<Index>(values_.size() - 1));
     }
-    /// A value that exists already.
+    /// Pushes an existing value.
     void push_again(Index index) {
         if (stack_.size() == max_values) {
             throw std::invalid_argument("its pickle has more than 4 million values");
         }
         stack_.push_back(index);
     }
-    /// Nothing below the newest mark may be taken.
+    /// Height of the stack above the newest mark; nothing below may be popped.
     [[nodiscard]] std::size_t height() const {
         return stack_.size() - (marks_.empty() ? 0 : marks_.back());
     }
@@ -92,7 +92,7 @@ protected:
         stack_.pop_back();
         return index;
     }
-    /// What was pushed since the newest mark; valid until the next push.
+    /// Values pushed since the newest mark; valid until the next push.
     [[nodiscard]] std::span<const Index> since_mark() {
         if (marks_.empty()) {
             throw malformed();
@@ -123,7 +123,7 @@ protected:
         push_tuple(items);
     }
     void push_container(Kind kind) { push({kind, 0, no_container}); }
-    /// As another value, whose items it then shares.
+    /// Makes `index` an alias of `other`; they then share items.
     void become(Index index, Index other) { values_[index] = values_[other]; }
     /// Adds to the list or dict on top of the stack.
     void append(Kind kind, std::span<const Index> items) {
@@ -146,7 +146,7 @@ protected:
         push({Kind::text, static_cast<Index>(text.size()), offset_of(text)});
     }
     void push_long(std::size_t size) {
-        if (size > 8) { // such as the seed of a generator
+        if (size > 8) { // for example a generator's seed
             (void)take(size);
             push({});
             return;
@@ -163,7 +163,7 @@ protected:
         } else if (place == memo_.size()) {
             memo_.push_back(top());
         } else {
-            throw malformed(); // picklers count up
+            throw malformed(); // picklers number entries consecutively
         }
     }
     void recall(std::uint64_t place) {
@@ -172,7 +172,7 @@ protected:
         }
         push_again(memo_[place]);
     }
-    /// What is left at the end.
+    /// The result: the value left at the end.
     [[nodiscard]] Index last() const {
         if (!marks_.empty() || stack_.size() != 1) {
             throw malformed();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a pickle of weights is made of: its values, the functions and types that it may name, and
-/// how much of it there may be. Cost tier 0: std only.
+/// The values, functions and types that a pickle of weights may contain, and its size limits. Cost
+/// tier 0: std only.
 #pragma once
 
 #include <rtrain/base/plain_text.hpp>
@@ -16,13 +16,13 @@
 
 namespace rtrain::checkpoint {
 
-/// A tensor as a view of a storage, which is a record of the file.
+/// A tensor as a view of a storage, which is a record in the file.
 struct PickledTensor {
     /// The record, below "data/".
     std::string storage;
-    /// Bytes that the record must have.
+    /// Required size of the record.
     std::uint64_t storage_bytes = 0;
-    /// Type of an element as Python calls it, without "torch.".
+    /// Element type as Python names it, without "torch.".
     std::string_view dtype;
     /// In elements.
     std::int64_t offset = 0;
@@ -32,7 +32,7 @@ struct PickledTensor {
     bool negative = false;
 };
 
-/// The pickle holds more than weights.
+/// The pickle contains more than weights.
 struct ForeignObject : std::invalid_argument {
     using std::invalid_argument::invalid_argument;
 };
@@ -44,13 +44,13 @@ inline constexpr std::size_t max_values = std::size_t{4} << 20U;
 inline constexpr std::size_t max_tensors = 1'000'000;
 inline constexpr std::size_t max_rank = 16;
 inline constexpr std::size_t max_depth = 64;
-inline constexpr std::size_t max_marks = 10'000; // open at a time
+inline constexpr std::size_t max_marks = 10'000; // open simultaneously
 inline constexpr std::size_t max_name_size = 512;
 
 struct ElementType {
     std::string_view dtype;
     std::uint64_t size;
-    /// The class of storages of this type; newer types have none.
+    /// The class of storages of this type; empty for newer types.
     std::string_view storage;
 };
 inline constexpr std::array<ElementType, 20> element_types{{
@@ -76,7 +76,7 @@ inline constexpr std::array<ElementType, 20> element_types{{
     {"float8_e5m2fnuz", 1, ""},
 }};
 
-/// What a pickle may name.
+/// The functions and classes that a pickle may name.
 enum class Global : unsigned char {
     ordered_dict,
     counter,
@@ -87,9 +87,9 @@ enum class Global : unsigned char {
     rebuild_from_type,
     tensor_class,
     size,
-    /// Makes something that is no tensor and holds none, such as a device.
+    /// Creates something that is not a tensor and contains none, such as a device.
     opaque,
-    /// A class of storages; `Value::count` is its place in `element_types`.
+    /// A storage class; `Value::count` is its index in `element_types`.
     storage_class,
     untyped_storage,
     /// A dtype; `Value::count` as above.
@@ -97,28 +97,28 @@ enum class Global : unsigned char {
 };
 
 enum class Kind : unsigned char {
-    opaque, ///< none, a float, bytes, a device: nothing that names or makes tensors
+    opaque, ///< null, a float, bytes, a device: does not name or create tensors
     boolean,
     integer,
     text,    ///< `data` and `count`: where it is in the pickle
-    global,  ///< `data`: which
+    global,  ///< `data`: its Global
     tuple,   ///< `data` and `count`: where its items are
-    list,    ///< `data`: which container
+    list,    ///< `data`: index of the container
     dict,    ///< likewise; keys and values alternate
     storage, ///< `data`: the tuple that identifies it
-    tensor   ///< `data`: the tuple of arguments; `count`: the function that makes it of them
+    tensor   ///< `data`: the tuple of arguments; `count`: the function that creates it
 };
 
 using Index = std::uint32_t;
 
-/// Something on the stack. Small, since a byte of a pickle can make one.
+/// A value on the stack. Small, because a single byte of a pickle can create one.
 struct Value {
     Kind kind = Kind::opaque;
     Index count = 0;
     std::uint64_t data = 0;
 };
 
-/// Finds what `module.name` stands for.
+/// Resolves `module.name`.
 [[nodiscard]] inline Value find_global(std::string_view module, std::string_view name) {
     const auto global = [](Global which, std::size_t type = 0) {
         return Value{Kind::global, static_cast<Index>(type), static_cast<std::uint64_t>(which)};
@@ -170,9 +170,9 @@ struct Value {
     }
     std::string full = std::string(module) + '.' + std::string(name);
     if (full.size() > max_name_size || !is_plain_text(full)) {
-        full = "something unnamable";
+        full = "a name that is not printable";
     }
-    throw ForeignObject("it refers to " + full + ", which is no part of weights");
+    throw ForeignObject("it refers to " + full + ", which is not part of weights");
 }
 
 } // namespace pickle

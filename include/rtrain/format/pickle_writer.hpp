@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A pickle that describes tensors, as torch.load(weights_only=True) reads it.
-/// Cost tier 0: std only.
+/// Writes a pickle that describes tensors, readable by torch.load(weights_only=True). Cost tier 0:
+/// std only.
 #pragma once
 
 #include <rtrain/format/pickle_values.hpp>
@@ -20,7 +20,7 @@
 namespace rtrain::checkpoint {
 namespace pickle {
 
-/// Puts a pickle together from instructions, as torch.load(weights_only=True) knows them.
+/// Builds a pickle from the instructions that torch.load(weights_only=True) accepts.
 class Writer {
 public:
     std::string bytes{"\x80\x02", 2};
@@ -59,8 +59,8 @@ public:
 
 } // namespace pickle
 
-/// The pickle of an OrderedDict of these tensors. Throws std::invalid_argument for names and shapes
-/// that parse_pickled_tensors() would not read.
+/// Returns the pickle of an OrderedDict of these tensors. Throws std::invalid_argument for names
+/// and shapes that parse_pickled_tensors() would reject.
 [[nodiscard]] inline std::string make_pickle(const std::map<std::string, PickledTensor>& tensors) {
     pickle::Writer out;
     const auto empty_ordered_dict = [&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// PNG, decoded by libpng. Part of the component images: the program links rtrain::images. Includes
+/// PNG, decoded by libpng. Part of the images component: the program links rtrain::images. Includes
 /// no libtorch.
 #pragma once
 
@@ -23,18 +23,19 @@
 
 namespace rtrain::format {
 
-/// A PNG file in memory, which must outlive it.
+/// A PNG file in memory, which must outlive this object.
 class PngImage {
 public:
     [[nodiscard]] static bool is_one(std::string_view file) noexcept {
         return file.starts_with("\x89PNG");
     }
 
-    /// Reads the header; no memory is taken for pixels. Throws ImageError.
+    /// Reads the header; allocates no memory for pixels. Throws ImageError.
     explicit PngImage(std::string_view file) : input_{.rest = file} {
         guarded([this] {
             png_set_read_fn(reader_.png, &input_, &read);
-            // Colour profiles, comments and the like: what nobody asks for can do no harm.
+            // Ignore colour profiles, comments and other ancillary chunks: unused data cannot do
+            // harm.
             png_set_keep_unknown_chunks(reader_.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
             png_read_info(reader_.png, reader_.info);
         });
@@ -46,21 +47,21 @@ public:
     ~PngImage() = default;
 
     [[nodiscard]] ImageSize size() const noexcept { return size_; }
-    /// Of a channel: 16, or at most 8.
+    /// Bits per channel: 16, or at most 8.
     [[nodiscard]] int bits() const noexcept { return png_get_bit_depth(reader_.png, reader_.info); }
-    /// As JpegImage's: size(), the only one.
+    /// Same as size(): unlike JPEG, PNG decodes to one size only.
     [[nodiscard]] ImageSize size_for(ImageSize /*least*/) const noexcept { return size_; }
 
-    /// Decodes it, once, to size(): rows of pixels, from the top left corner on, into `pixels`.
-    /// Palettes and bits become bytes, of 16 bits the higher 8 are taken; or all become 16 bits.
-    /// What says how much is seen through is left out. Throws ImageError, also when the file ends
-    /// before the image does.
+    /// Decodes to size(); call it once. Writes rows of pixels, starting at the top left corner,
+    /// into `pixels`. 8-bit samples: palettes and narrower samples are expanded, 16-bit samples
+    /// keep their high byte. 16-bit samples: all are expanded to 16 bits. Alpha is dropped. Throws
+    /// ImageError, also when the file is truncated.
     template <class Sample>
     requires std::same_as<Sample, std::uint8_t> || std::same_as<Sample, std::uint16_t>
     void decode(ImageSize /*size*/, ImageMode mode, Sample* pixels) {
         const bool is_coloured =
             (png_get_color_type(reader_.png, reader_.info) & PNG_COLOR_MASK_COLOR) != 0;
-        std::vector<Sample> coloured; // of which the greys are computed
+        std::vector<Sample> coloured; // input of the conversion to grey
         const bool becomes_grey = is_coloured && mode == ImageMode::grey;
         if (becomes_grey) {
             coloured.resize(static_cast<std::size_t>(size_.pixels()) * 3);
@@ -76,7 +77,7 @@ public:
                 png_set_strip_16(reader_.png);
             } else {
                 png_set_expand_16(reader_.png);
-                png_set_swap(reader_.png); // to the order of this machine's bytes
+                png_set_swap(reader_.png); // to native byte order
             }
             png_set_strip_alpha(reader_.png);
             if (to_rgb) {
@@ -85,7 +86,7 @@ public:
             const int passes = png_set_interlace_handling(reader_.png);
             png_read_update_info(reader_.png, reader_.info);
             if (png_get_rowbytes(reader_.png, reader_.info) != row_bytes) {
-                png_error(reader_.png, "a row has another length than its header says");
+                png_error(reader_.png, "the length of a row contradicts the header");
             }
             for (int pass = 0; pass < passes; ++pass) {
                 for (std::int64_t row = 0; row < size_.height; ++row) {
@@ -103,7 +104,7 @@ public:
 private:
     struct Input {
         std::string_view rest;
-        std::array<char, 128> error{}; ///< what went wrong
+        std::array<char, 128> error{}; ///< message
     };
 
     struct Reader {
@@ -122,7 +123,7 @@ private:
         png_infop info;
     };
 
-    /// Calls libpng, which leaves `action` by a jump when it fails: no destructor would run.
+    /// Calls libpng, which leaves `action` by longjmp on errors: destructors would not run.
     template <class Action>
     requires std::is_trivially_destructible_v<Action>
     void guarded(Action action) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Pixels as a PNG file, which takes zlib only; png.hpp reads such files.
+/// Encodes pixels as a PNG file with zlib alone; png.hpp reads such files.
 #pragma once
 
 #include <rtrain/format/image.hpp>
@@ -33,8 +33,8 @@ inline void put_png_chunk(std::string& file, std::string_view kind, std::string_
     put_big_endian(file, ::crc32_z(0, summed, file.size() - begin));
 }
 
-/// Rows of `row_bytes`, each byte less that of the pixel on its left (filter "Sub"): neighbours are
-/// alike, so small numbers repeat.
+/// Applies the PNG filter "Sub": each byte minus that of the pixel to its left. Neighbouring pixels
+/// are similar, so small numbers repeat and compress well.
 [[nodiscard]] inline std::string png_rows(const std::uint8_t* pixels, std::size_t rows,
                                           std::size_t row_bytes, std::size_t channels) {
     std::string filtered;
@@ -51,8 +51,8 @@ inline void put_png_chunk(std::string& file, std::string_view kind, std::string_
 
 } // namespace png
 
-/// `pixels`: rows from the top left corner on. `size` has at least a pixel, and at most 2^31 - 1
-/// bytes of them.
+/// `pixels`: rows, starting at the top left corner. `size` is at least one pixel and at most 2^31 -
+/// 1 bytes.
 [[nodiscard]] inline std::string encode_png(ImageSize size, ImageMode mode,
                                             const std::uint8_t* pixels) {
     const auto channels = static_cast<std::size_t>(channels_of(mode));
@@ -61,7 +61,7 @@ inline void put_png_chunk(std::string& file, std::string_view kind, std::string_
     const std::string rows = png::png_rows(pixels, height, width * channels, channels);
     uLongf bytes = ::compressBound(rows.size());
     std::string packed(bytes, '\0');
-    // Training waits for it.
+    // Favours speed: training waits for it.
     if (::compress2(reinterpret_cast<Bytef*>(packed.data()), &bytes,
                     reinterpret_cast<const Bytef*>(rows.data()), rows.size(),
                     Z_BEST_SPEED) != Z_OK) {

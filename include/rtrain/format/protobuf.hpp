@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Messages of protocol buffers (https://protobuf.dev/programming-guides/encoding), written and
-/// read field by field, by those who know the fields' numbers and types. Cost tier 0: std only.
+/// Writes and reads Protocol Buffers messages (https://protobuf.dev/programming-guides/encoding)
+/// field by field; the caller supplies field numbers and types. Cost tier 0: std only.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@ namespace rtrain::protobuf {
 
 static_assert(std::endian::native == std::endian::little);
 
-/// A message, written field by field.
+/// Writes a message field by field.
 class Message {
 public:
     Message& number(unsigned field, std::uint64_t value) {
@@ -32,7 +32,7 @@ public:
         raw(value);
         return *this;
     }
-    /// A string, bytes or another message.
+    /// Appends a string, bytes or an embedded message.
     Message& bytes(unsigned field, std::string_view value) {
         tag(field, 2);
         varint(value.size());
@@ -58,15 +58,15 @@ private:
     std::string text_;
 };
 
-/// A message read field by field, as far as it is well-formed.
+/// Reads a message field by field, up to the first malformed one.
 class Fields {
 public:
     explicit Fields(std::string_view text) : rest_(text) {}
 
     struct Field {
         unsigned number = 0;
-        std::uint64_t value = 0;  ///< of a number
-        std::string_view bytes{}; ///< of everything else
+        std::uint64_t value = 0;  ///< for numbers
+        std::string_view bytes{}; ///< for all other types
     };
 
     std::optional<Field> next() {

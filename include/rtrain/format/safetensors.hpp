@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Tensors in safetensors files, which run no code when loaded, open with mmap, and are what
-/// Python's safetensors package reads and writes.
+/// Reads and writes safetensors files, the format of Python's safetensors package: loading runs no
+/// code, and files can be mapped.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -32,7 +32,7 @@ namespace rtrain::checkpoint::safetensors {
 using Tensors = std::map<std::string, at::Tensor>;
 using Metadata = std::map<std::string, std::string>;
 
-/// What bytes are written to, for example storage::OutputFile.
+/// A byte sink, for example storage::OutputFile.
 template <class S>
 concept ByteSink = requires(S& sink, const void* data, std::size_t bytes) {
     sink.write(data, bytes);
@@ -65,8 +65,8 @@ static_assert(std::all_of(element_sizes.begin(), element_sizes.end(), [](const a
                        [&](const auto& type) { return type.second == element.first; });
 }));
 
-/// Name, type and shape of a tensor. Throws CheckpointError [RT-K6] when safetensors cannot hold
-/// it.
+/// Returns name, type and shape of a tensor. Throws CheckpointError [RT-K6] if safetensors cannot
+/// represent it.
 [[nodiscard]] inline TensorInfo describe(const std::string& name, const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_meta()) {
         throw CheckpointError("RT-K6", detail::concat("tensor \"", name, "\" is ",
@@ -86,11 +86,11 @@ static_assert(std::all_of(element_sizes.begin(), element_sizes.end(), [](const a
 }
 
 struct Header {
-    std::vector<TensorInfo> infos; ///< in the order of the file
+    std::vector<TensorInfo> infos; ///< in file order
     std::string text;
 };
 
-/// Larger elements come first, so that each tensor is aligned to its elements. Throws
+/// Lays out larger elements first, so that each tensor is aligned to its element size. Throws
 /// CheckpointError: RT-K6 for a tensor, RT-K20 for a name or a number of tensors, that safetensors
 /// files cannot hold.
 [[nodiscard]] inline Header header_of(const Tensors& tensors, const Metadata& metadata = {}) {
@@ -107,13 +107,14 @@ struct Header {
         header.text = make_safetensors_header(header.infos, metadata);
     } catch (const std::invalid_argument& error) {
         throw CheckpointError(
-            "RT-K20", detail::concat("these tensors fit into no safetensors file: ", error.what()));
+            "RT-K20",
+            detail::concat("these tensors do not fit into a safetensors file: ", error.what()));
     }
     return header;
 }
 
-/// Writes a whole file to `sink`. Contiguous tensors on the CPU are written from where they are,
-/// each by one call; others are copied, one at a time. Throws as header_of().
+/// Writes a whole file to `sink`. Contiguous CPU tensors are written without a copy, each in one
+/// call; others are copied one at a time. Throws like header_of().
 template <ByteSink Sink>
 void write(Sink& sink, const Tensors& tensors, const Metadata& metadata = {}) {
     const Header header = header_of(tensors, metadata);
@@ -135,14 +136,14 @@ inline void write(const std::filesystem::path& path, const Tensors& tensors,
     file.sync();
 }
 
-/// The tensor that `info` says, in the bytes at `data` of `file`.
+/// Returns the tensor that `info` describes, as a view of the bytes at `data` in `file`.
 [[nodiscard]] inline at::Tensor view(const TensorInfo& info, char* data,
                                      const std::shared_ptr<storage::Mapping>& file) {
     const auto* const type = std::find_if(
         types.begin(), types.end(), [&](const auto& item) { return item.second == info.dtype; });
     const auto options = at::TensorOptions(type->first);
     if (reinterpret_cast<std::uintptr_t>(data) % c10::elementSize(type->first) != 0) {
-        at::Tensor copy = at::empty(info.shape, options); // other writers need not align
+        at::Tensor copy = at::empty(info.shape, options); // other writers may not align
         std::memcpy(copy.data_ptr(), data, info.end - info.begin);
         return copy;
     }
@@ -155,10 +156,10 @@ struct Content {
     Metadata metadata;
 };
 
-/// Maps a file; tensors share its pages until they are written to. So do not cut the file off while
-/// they live; removing or replacing it is harmless. Throws CheckpointError [RT-K2] when it is no
-/// safetensors file, is cut off, or contradicts itself; StorageError [RT-S3, RT-S4] when it cannot
-/// be read.
+/// Maps a file; tensors share its pages until they are modified. Do not truncate the file while
+/// they are alive; removing or replacing it is harmless. Throws CheckpointError [RT-K2] if it is
+/// not a safetensors file, truncated, or inconsistent; StorageError [RT-S3, RT-S4] if it cannot be
+/// read.
 [[nodiscard]] inline Content read_with_metadata(const std::filesystem::path& path) {
     const auto file = std::make_shared<storage::Mapping>(path);
     SafetensorsHeader header = read_safetensors_header(*file, path.string());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the parser of Boost.JSON tells of the header of a safetensors file. Cost tier 1:
-/// Boost.JSON.
+/// Handler of Boost.JSON's parser for the header of a safetensors file. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/format/safetensors_info.hpp>
@@ -22,15 +21,15 @@
 
 namespace rtrain::checkpoint::safetensors {
 
-/// Takes the header's JSON apart as it is parsed, so that no tree is built that a hostile file
-/// could blow up.
+/// Processes the header's JSON while it is parsed, without a tree that a malicious file could
+/// inflate.
 class HeaderHandler {
 public:
     static constexpr std::size_t max_object_size = max_tensors + 1;
     static constexpr std::size_t max_array_size = max_rank;
     static constexpr std::size_t max_key_size = max_header_size;
     static constexpr std::size_t max_string_size = max_header_size;
-    /// The header, a tensor, its shape.
+    /// Nesting: the header, a tensor, its shape.
     static constexpr std::size_t max_depth = 3;
 
     using Error = boost::system::error_code;
@@ -78,7 +77,7 @@ public:
     }
     bool on_array_end(std::size_t size, Error& /*error*/) {
         if (field_ == Field::data_offsets && size != 2) {
-            throw std::invalid_argument(in_tensor() + " has not two data_offsets");
+            throw std::invalid_argument(in_tensor() + " does not have two data_offsets");
         }
         place_ = Place::tensor;
         return true;
@@ -136,14 +135,14 @@ public:
     }
     bool on_number_part(Text /*text*/, Error& /*error*/) { return true; }
     bool on_int64(std::int64_t value, Text text, Error& /*error*/) {
-        if (value < 0 || text.starts_with('-')) { // "-0" is no size
+        if (value < 0 || text.starts_with('-')) { // "-0" is not a size
             throw unexpected("a negative number");
         }
         return number(static_cast<std::uint64_t>(value));
     }
     bool on_uint64(std::uint64_t value, Text /*text*/, Error& /*error*/) { return number(value); }
     bool on_double(double /*value*/, Text /*text*/, Error& /*error*/) {
-        throw unexpected("a number that is no 64-bit integer");
+        throw unexpected("a number that is not a 64-bit integer");
     }
     bool on_bool(bool /*value*/, Error& /*error*/) { throw unexpected("a boolean"); }
     bool on_null(Error& /*error*/) {
@@ -184,7 +183,7 @@ private:
             return true;
         }
         if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-            throw std::invalid_argument(in_tensor() + " has an impossible shape");
+            throw std::invalid_argument(in_tensor() + " has an invalid shape");
         }
         tensor.shape.push_back(static_cast<std::int64_t>(value));
         return true;

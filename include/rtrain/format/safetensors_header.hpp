@@ -4,12 +4,12 @@
 /// byte range of each tensor, padded with spaces; the rest of the file is the tensors' bytes.
 /// Format: https://github.com/huggingface/safetensors#format
 ///
-/// Everything is checked before it is believed, because weights come from strangers. Where this
-/// reader is stricter than Python's safetensors 0.8: a name comes once, is at most 512 bytes long
-/// and has no control characters; at most a million tensors, of at most 16 dimensions; sizes fit
-/// into 63 bits, also when another one is 0; a tensor has the three fields dtype, shape and
-/// data_offsets, by name, and no others; types narrower than a byte (F4, F6) are unknown; the first
-/// byte is '{'. Whatever is read here, Python reads. Cost tier 1: Boost.JSON.
+/// All of it is validated, because weights come from untrusted sources. This reader is stricter
+/// than Python's safetensors 0.8: names are unique, at most 512 bytes long, and have no control
+/// characters; at most a million tensors, of at most 16 dimensions; sizes fit into 63 bits, even if
+/// another one is 0; a tensor has exactly the fields dtype, shape and data_offsets; types narrower
+/// than a byte (F4, F6) are unknown; the first byte is '{'. Python can read every file accepted
+/// here. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -40,7 +40,7 @@
 namespace rtrain::checkpoint {
 namespace safetensors {
 
-/// Throws std::invalid_argument when two tensors have one name.
+/// Throws std::invalid_argument if two tensors have the same name.
 inline void check_names_differ(const std::vector<TensorInfo>& tensors) {
     std::vector<std::uint32_t> order(tensors.size());
     std::iota(order.begin(), order.end(), 0U);
@@ -58,8 +58,8 @@ inline void check_names_differ(const std::vector<TensorInfo>& tensors) {
 
 } // namespace safetensors
 
-/// Reads and checks the header of a whole file; of the tensors' bytes only the number is looked at.
-/// Throws std::invalid_argument saying what is wrong. Takes memory for the header alone, a few
+/// Reads and validates the header of a whole file; of the tensors' bytes, only the count is
+/// checked. Throws std::invalid_argument with the cause. Uses memory for the header alone, a few
 /// times its size.
 [[nodiscard]] inline SafetensorsHeader parse_safetensors_header(std::span<const char> file) {
     using namespace safetensors;
@@ -103,7 +103,7 @@ inline void check_names_differ(const std::vector<TensorInfo>& tensors) {
         }
         if (tensor.end - tensor.begin != byte_count(tensor)) {
             throw std::invalid_argument('"' + tensor.name +
-                                        "\" has a shape that does not fit its data_offsets");
+                                        "\" has a shape that does not match its data_offsets");
         }
         offset = tensor.end;
     }
@@ -116,7 +116,7 @@ inline void check_names_differ(const std::vector<TensorInfo>& tensors) {
     return std::move(header);
 }
 
-/// The same of a mapped file. Throws CheckpointError [RT-K2] when it is damaged.
+/// Same for a mapped file. Throws CheckpointError [RT-K2] if it is damaged.
 [[nodiscard]] inline SafetensorsHeader read_safetensors_header(const storage::Mapping& file,
                                                                const std::string& path) {
     return rtrain::detail::parsed(
@@ -127,8 +127,8 @@ inline void check_names_differ(const std::vector<TensorInfo>& tensors) {
         });
 }
 
-/// The bytes that come before the data of `tensors`, which are laid out in this order: sets their
-/// begin and end. Throws std::invalid_argument for what no header can say.
+/// Returns the bytes that precede the data of `tensors`, which are laid out in this order; sets
+/// their begin and end. Throws std::invalid_argument if a header cannot represent them.
 [[nodiscard]] inline std::string
 make_safetensors_header(std::span<TensorInfo> tensors,
                         const std::map<std::string, std::string>& metadata = {}) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Tar archives: the names and places of their files. Reads ustar, GNU's long names and large
-/// sizes, and pax; formats: POSIX.1-2024 pax, "ustar Interchange Format", and GNU tar's manual,
-/// "Basic Tar Format". Nothing is unpacked, and links are passed over.
+/// Tar archives: names and offsets of their files. Reads ustar, GNU's long names and large sizes,
+/// and pax; formats: POSIX.1-2024 pax, "ustar Interchange Format", and GNU tar's manual, "Basic Tar
+/// Format". Nothing is unpacked, and links are skipped.
 #pragma once
 
 #include <algorithm>
@@ -21,13 +21,13 @@ namespace rtrain::format {
 /// A file in an archive.
 struct TarMember {
     std::string name;
-    std::uint64_t begin = 0; ///< of what belongs to it in the archive, headers included
-    std::uint64_t data = 0;  ///< where its bytes are
+    std::uint64_t begin = 0; ///< its offset in the archive, headers included
+    std::uint64_t data = 0;  ///< offset of its bytes
     std::uint64_t size = 0;
-    std::uint64_t end = 0; ///< where the next member begins
+    std::uint64_t end = 0; ///< offset of the next member
 };
 
-/// What is wrong with an archive: the message names the offset.
+/// An archive is malformed; the message names the offset.
 class TarError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -35,14 +35,14 @@ class TarError : public std::runtime_error {
 namespace tar {
 
 inline constexpr std::size_t block = 512;
-inline constexpr std::uint64_t max_extension = std::uint64_t{1} << 20U; ///< of a long name, or pax
+inline constexpr std::uint64_t max_extension = std::uint64_t{1} << 20U; ///< name or pax, in bytes
 
 [[nodiscard]] inline std::string_view text_of(std::string_view field) {
     return field.substr(0, field.find('\0'));
 }
 
-/// Octal digits between spaces, or GNU's numbers of the bytes themselves, most first. None for
-/// anything else, negative ones, and those of more than 63 bits.
+/// Parses octal digits between spaces, or GNU's big-endian binary numbers. Empty for anything else,
+/// negative numbers, and those of more than 63 bits.
 [[nodiscard]] inline std::optional<std::uint64_t> number_of(std::string_view field) {
     constexpr auto limit = std::uint64_t{1} << 63U;
     std::uint64_t number = 0;
@@ -71,7 +71,7 @@ inline constexpr std::uint64_t max_extension = std::uint64_t{1} << 20U; ///< of 
     return number;
 }
 
-/// Whether the checksum of a header is its own. Old programs have added signed bytes.
+/// True if a header's checksum is correct. Some old programs added signed bytes.
 [[nodiscard]] inline bool is_sound(std::string_view header) {
     std::int64_t as_unsigned = 0;
     std::int64_t as_signed = 0;
@@ -85,7 +85,7 @@ inline constexpr std::uint64_t max_extension = std::uint64_t{1} << 20U; ///< of 
                     static_cast<std::int64_t>(*said) == as_signed);
 }
 
-/// The records "length key=value\n" of a pax header. False when they are not of this form.
+/// Parses the records "length key=value\n" of a pax header. False if they are malformed.
 template <class Visit>
 [[nodiscard]] bool for_each_record(std::string_view records, Visit&& visit) {
     while (!records.empty()) {
@@ -109,7 +109,7 @@ template <class Visit>
     return true;
 }
 
-/// Whether a name stays below the directory that it would be unpacked into.
+/// True if a name stays below the directory that it would be unpacked into.
 [[nodiscard]] inline bool is_below(std::string_view name) {
     if (name.empty() || name.starts_with('/') || name.find('\0') != std::string_view::npos) {
         return false;
@@ -126,7 +126,7 @@ template <class Visit>
 
 } // namespace tar
 
-/// Goes from file to file of an archive.
+/// Iterates over the files of an archive.
 ///
 /// @code
 /// TarReader tar(bytes.size(), [&](std::uint64_t at, std::size_t n) { return bytes.substr(at, n);
@@ -134,20 +134,19 @@ template <class Visit>
 /// @endcode
 class TarReader {
 public:
-    /// Gives `length` bytes from `offset` on, fewer where there are no more. They stay until it is
-    /// called again.
+    /// Returns `length` bytes at `offset`, fewer at the end. They stay valid until the next call.
     using Read = std::function<std::string_view(std::uint64_t offset, std::size_t length)>;
     enum class End : unsigned char {
-        marked,  ///< two empty blocks, as every archive has
-        anywhere ///< a part of an archive: it ends behind a file
+        marked,  ///< with two empty blocks, like every complete archive
+        anywhere ///< part of an archive: it ends after a file
     };
 
-    /// Reads what lies from `begin` to `size`, both counted from the beginning of the archive.
+    /// Reads from `begin` to `size`, both relative to the start of the archive.
     TarReader(std::uint64_t size, Read read, End end = End::marked, std::uint64_t begin = 0)
         : size_(size), read_(std::move(read)), end_(end), at_(begin) {}
 
-    /// The next regular file; none at the end. Throws TarError for what is no archive, is cut off,
-    /// or has names that lead out of a directory.
+    /// Returns the next regular file; empty at the end. Throws TarError if the data is not an
+    /// archive, is truncated, or has names that point outside the directory.
     [[nodiscard]] std::optional<TarMember> next() {
         TarMember member;
         member.begin = at_;
@@ -171,7 +170,7 @@ public:
             const std::uint64_t length = is_extension ? size.value_or(tar::max_extension + 1)
                                                       : long_size.value_or(size.value_or(size_));
             if ((!size && !long_size) || length > size_ - at_ - tar::block) {
-                throw error("it has a size that is no number, or larger than the archive");
+                throw error("the size is not a number, or larger than the archive");
             }
             const std::uint64_t data = at_ + tar::block;
             const std::uint64_t padded = (length + tar::block - 1) / tar::block * tar::block;
@@ -194,7 +193,7 @@ public:
                 at_ = member.end;
                 return member;
             }
-            // Of directories, links and devices, the size is of no account but for its bytes.
+            // Skips directories, links and devices, with their bytes if they have any.
             at_ = member.begin = has_data(type) ? member.end : data;
             long_name.reset();
             long_size.reset();
@@ -208,7 +207,7 @@ private:
     [[nodiscard]] static std::string name_of(std::string_view header) {
         const std::string name(tar::text_of(header.substr(0, 100)));
         const std::string_view prefix = tar::text_of(header.substr(345, 155));
-        // GNU's own format, "ustar  ", has other fields there.
+        // GNU's own format, "ustar  ", stores different fields here.
         return header.substr(257, 6) == std::string_view("ustar\0", 6) && !prefix.empty()
                    ? std::string(prefix) + "/" + name
                    : name;
@@ -223,7 +222,7 @@ private:
             name = tar::text_of(bytes(data, static_cast<std::size_t>(length), "a name"));
         }
         if (type != 'x') {
-            return; // 'K': a link's target; 'g': of all files, such as a comment
+            return; // 'K': a link's target; 'g': global, such as a comment
         }
         bool is_number = true;
         const bool is_sound =
@@ -252,33 +251,33 @@ private:
         return text.empty() ? std::nullopt : std::optional(number);
     }
 
-    /// Behind the end there are only zeros, so that no file is overlooked.
+    /// Only zeros may follow the end, so that no file is overlooked.
     void finish() {
         if (end_ == End::anywhere) {
-            throw error("an empty block lies between files");
+            throw error("there is an empty block between files");
         }
         if (bytes(at_, 2 * tar::block, "the end").find_first_not_of('\0') !=
             std::string_view::npos) {
-            throw error("one empty block instead of two");
+            throw error("the archive ends with one empty block instead of two");
         }
         constexpr std::size_t piece = 10'240;
         for (std::uint64_t at = at_; at < size_; at += piece) {
             const auto length =
                 static_cast<std::size_t>(std::min<std::uint64_t>(piece, size_ - at));
             if (bytes(at, length, "the end").find_first_not_of('\0') != std::string_view::npos) {
-                throw error("bytes follow the end of the archive; archives that were joined by "
-                            "cat are not read");
+                throw error("bytes follow the end of the archive; archives concatenated with "
+                            "cat are not supported");
             }
         }
         at_ = size_;
-        end_ = End::anywhere; // further calls give none
+        end_ = End::anywhere; // further calls return nothing
     }
 
     [[nodiscard]] std::string_view bytes(std::uint64_t offset, std::size_t length,
                                          const char* what) {
         const std::string_view found = read_(offset, length);
         if (found.size() != length) {
-            throw error(std::string("the archive ends within ") + what + ", so it is cut off");
+            throw error(std::string("the archive ends within ") + what + " and is truncated");
         }
         return found;
     }
@@ -290,7 +289,7 @@ private:
     std::uint64_t size_;
     Read read_;
     End end_;
-    std::uint64_t at_; ///< of the next header
+    std::uint64_t at_; ///< offset of the next header
 };
 
 } // namespace rtrain::format

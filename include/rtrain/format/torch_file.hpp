@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Weights in PyTorch's own files: reads what torch.save wrote without running what is in it, and
-/// writes what torch.load(weights_only=True) reads, also with mmap=True.
+/// Weights in PyTorch's own files: reads files of torch.save without running code in them, and
+/// writes files that torch.load(weights_only=True) reads, also with mmap=True.
 ///
-/// A file is a zip file: data.pkl says which tensors there are, data/0, data/1, ... are their
-/// bytes. libtorch has no reader for it that keeps a state_dict: torch::pickle_load gives None.
+/// A file is a zip file: data.pkl describes the tensors, data/0, data/1, ... hold their bytes.
+/// libtorch cannot read a state_dict from it: torch::pickle_load returns None.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -74,7 +74,7 @@ static_assert(std::all_of(pickle::element_types.begin(), pickle::element_types.e
                               });
                           }));
 
-/// A file of torch.save, open.
+/// An open file of torch.save.
 class Reader {
 public:
     explicit Reader(const std::filesystem::path& path)
@@ -82,7 +82,7 @@ public:
         const auto bytes = file_->bytes();
         if (std::string_view(bytes.data(), std::min<std::size_t>(bytes.size(), 2)) == "\x80\x02") {
             throw std::invalid_argument(
-                "it has the format of before PyTorch 1.6; load it in Python "
+                "it has the format used before PyTorch 1.6; load it in Python "
                 "and save it again with torch.save");
         }
         records_ = parse_zip_directory(bytes);
@@ -113,7 +113,7 @@ public:
     }
 
 private:
-    /// The bytes of a record, checked.
+    /// Returns the bytes of a record, verified.
     [[nodiscard]] std::string_view text(const std::string& name) const {
         const auto found = records_.find(prefix_ + name);
         if (found == records_.end()) {
@@ -128,16 +128,16 @@ private:
         if (record.crc != 0 &&
             record.crc !=
                 ::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size())) {
-            throw std::invalid_argument("record \"" + name + "\" does not have its checksum");
+            throw std::invalid_argument("record \"" + name + "\" does not match its checksum");
         }
         return bytes;
     }
 
-    /// All of a storage as a vector of elements, shared by its tensors.
+    /// Returns a whole storage as a 1-D tensor, shared by its tensors.
     [[nodiscard]] at::Tensor storage(const PickledTensor& info) {
         const auto [known, added] = dtypes_.emplace(info.storage, info.dtype);
         if (known->second != info.dtype) {
-            throw std::invalid_argument("storage " + info.storage + " is used as two types");
+            throw std::invalid_argument("storage " + info.storage + " is used with two types");
         }
         at::Tensor& content = storages_[{info.storage, info.conjugate, info.negative}];
         if (content.defined()) {
@@ -155,7 +155,7 @@ private:
     [[nodiscard]] at::Tensor view(const PickledTensor& info) {
         const std::string_view bytes = text("data/" + info.storage);
         if (bytes.size() != info.storage_bytes) {
-            throw std::invalid_argument("storage " + info.storage + " is not as large as it says");
+            throw std::invalid_argument("storage " + info.storage + " is not as large as declared");
         }
         const auto* const type = std::find_if(types.begin(), types.end(), [&](const auto& item) {
             return item.second == info.dtype;
@@ -180,7 +180,7 @@ private:
     std::map<std::tuple<std::string, bool, bool>, at::Tensor> storages_;
 };
 
-/// Type and shape of a tensor that will be stored contiguously.
+/// Returns type and shape of a tensor that will be stored contiguously.
 [[nodiscard]] inline PickledTensor describe(const std::string& name, const at::Tensor& tensor) {
     const char* const kind = !tensor.defined()                 ? "is undefined"
                              : tensor.is_meta()                ? "is a meta tensor"
@@ -197,7 +197,7 @@ private:
             detail::concat("tensor \"", name, "\" ",
                            kind != nullptr ? kind
                                            : detail::concat("has type ", tensor.scalar_type()),
-                           ", which rtrain does not write into PyTorch files"));
+                           ", which rtrain cannot write to PyTorch files"));
     }
     PickledTensor info;
     info.dtype = type->second;
@@ -212,7 +212,7 @@ private:
     return info;
 }
 
-/// Lets libtorch's zip writer write to `file`. What goes wrong is thrown here, not through it.
+/// Lets libtorch's zip writer write to `file`. Errors are thrown from here, not through libtorch.
 class Archive {
 public:
     explicit Archive(storage::OutputFile& file)
@@ -231,7 +231,7 @@ public:
     Archive& operator=(const Archive&) = delete;
     ~Archive() {
         try {
-            writer_.writeEndOfFile(); // or else its destructor would, which may not throw
+            writer_.writeEndOfFile(); // else its destructor would, which must not throw
         } catch (...) {
         }
     }
@@ -262,31 +262,31 @@ private:
 
 } // namespace torch_file
 
-/// Reads the weights of a file that torch.save wrote: a state_dict, or dictionaries and lists that
-/// hold tensors, whose names are joined by dots; what is no tensor is left out. Nothing in the file
-/// is run. Checksums are verified. Tensors share the file's pages until they are written to, and
-/// those that shared a storage still do. Throws CheckpointError: RT-K21 the file is damaged or of
-/// another kind, RT-K22 it holds more than weights, named in the message; StorageError [RT-S3,
-/// RT-S4] when it cannot be read.
+/// Reads the weights of a file of torch.save: a state_dict, or dictionaries and lists of tensors,
+/// whose names are joined by dots. Values that are not tensors are ignored. No code in the file is
+/// run, and checksums are verified. Tensors share the file's pages until they are modified, and
+/// tensors that shared a storage still do. Throws CheckpointError: RT-K21 the file is damaged or
+/// not such a file, RT-K22 it contains more than weights, named in the message; StorageError
+/// [RT-S3, RT-S4] if it cannot be read.
 [[nodiscard]] inline Tensors read_torch_file(const std::filesystem::path& path) {
     try {
         return torch_file::Reader(path).read();
     } catch (const Error&) {
         throw;
-    } catch (const std::bad_alloc&) { // says nothing about the file
+    } catch (const std::bad_alloc&) { // not the file's fault
         throw;
     } catch (const ForeignObject& error) {
         throw CheckpointError(
-            "RT-K22", detail::concat(path.string(), " holds more than weights: ", error.what(),
+            "RT-K22", detail::concat(path.string(), " contains more than weights: ", error.what(),
                                      "; load it in Python and save its state_dict() alone"));
     } catch (const std::exception& error) {
         throw CheckpointError(
             "RT-K21",
-            detail::concat(path.string(), " is no sound PyTorch file of weights: ", error.what()));
+            detail::concat(path.string(), " is not a valid PyTorch weights file: ", error.what()));
     }
 }
 
-/// Writes a state_dict durably; returns after fsync. Tensors that are the same memory, such as tied
+/// Writes a state_dict durably; returns after fsync. Tensors that share memory, such as tied
 /// weights, are written once. Throws CheckpointError [RT-K23] for tensors that cannot be written.
 inline void write_torch_file(const std::filesystem::path& path, const Tensors& tensors) {
     std::map<std::string, PickledTensor> infos;
@@ -313,7 +313,8 @@ inline void write_torch_file(const std::filesystem::path& path, const Tensors& t
         pickle = make_pickle(infos);
     } catch (const std::invalid_argument& error) {
         throw CheckpointError(
-            "RT-K23", detail::concat("these tensors fit into no PyTorch file: ", error.what()));
+            "RT-K23",
+            detail::concat("these tensors do not fit into a PyTorch file: ", error.what()));
     }
     storage::OutputFile file(path);
     {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Unpacks gzip and zstd from beginning to end, in pieces. Includes no libtorch. libzstd is loaded
-/// when it is needed: its headers are rarely installed, the library is a part of every Debian.
+/// Decompresses gzip and zstd sequentially, in pieces. Includes no libtorch. libzstd is loaded on
+/// first use: its headers are rarely installed, while every Debian has the library.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,14 @@
 
 namespace rtrain::format {
 
-/// What is wrong with a packed file.
+/// A compressed file is damaged.
 class UnpackError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
 enum class Packing : unsigned char { none, gzip, zstd };
 
-/// How a file that begins with these bytes, 4 at least, is packed.
+/// Returns the compression of a file from its first bytes, at least 4.
 [[nodiscard]] inline Packing packing_of(std::string_view begin) noexcept {
     return begin.starts_with("\x1F\x8B")           ? Packing::gzip
            : begin.starts_with("\x28\xB5\x2F\xFD") ? Packing::zstd
@@ -40,7 +40,7 @@ namespace internal {
 
 inline constexpr std::size_t unpacked_piece = std::size_t{1} << 18U;
 
-/// Members of gzip, one after the other; zeros may follow them.
+/// Consecutive gzip members; zeros may follow them.
 class Gunzip {
 public:
     Gunzip() {
@@ -87,7 +87,7 @@ private:
     bool has_ended_ = false;
 };
 
-/// Frames of zstd, one after the other.
+/// Consecutive zstd frames.
 class Unzstd {
 public:
     Unzstd() : stream_(api().create(), api().free) {
@@ -107,13 +107,13 @@ public:
                 throw UnpackError(api().error_name(expected_));
             }
             sink(std::string_view(out_).substr(0, out.at));
-            is_full = out.at == out.size && expected_ != 0; // else nothing is left in it
+            is_full = out.at == out.size && expected_ != 0; // else no output is pending
         }
     }
     [[nodiscard]] bool has_ended() const noexcept { return expected_ == 0; }
 
 private:
-    // As zstd.h has them, the same in all versions since 1.0.
+    // Same layout as in zstd.h since 1.0.
     struct In {
         const void* data;
         std::size_t size;
@@ -140,7 +140,7 @@ private:
                 void* const symbol = library == nullptr ? nullptr : ::dlsym(library, name);
                 if (symbol == nullptr) {
                     throw UnpackError("libzstd.so.1 cannot be loaded: install libzstd (apt-get "
-                                      "install libzstd1), or unpack the file");
+                                      "install libzstd1), or decompress the file");
                 }
                 function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
             };
@@ -156,12 +156,13 @@ private:
 
     std::unique_ptr<void, std::size_t (*)(void*)> stream_;
     std::string out_ = std::string(unpacked_piece, '\0');
-    std::size_t expected_ = 1; ///< bytes, about; 0: a frame has ended
+    std::size_t expected_ = 1; ///< approximate bytes; 0: a frame has ended
 };
 
 } // namespace internal
 
-/// Unpacks what `next_piece()` gives, until that is empty, into `sink(text)`. Throws UnpackError.
+/// Decompresses the pieces that `next_piece()` returns, until one is empty, into `sink(text)`.
+/// Throws UnpackError.
 template <class NextPiece, class Sink>
 void unpack(Packing packing, NextPiece&& next_piece, Sink&& sink) {
     const auto run = [&](auto unpacker) {

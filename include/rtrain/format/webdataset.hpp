@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// WebDataset: tar archives in which files that follow each other, and share the name up to its
-/// first dot, are a sample. Format: https://github.com/webdataset/webdataset, "The WebDataset
-/// Format".
+/// WebDataset: tar archives in which consecutive files with the same name up to the first dot are
+/// one sample. Format: https://github.com/webdataset/webdataset, "The WebDataset Format".
 #pragma once
 
 #include <rtrain/format/tar.hpp>
@@ -18,7 +17,7 @@
 
 namespace rtrain::format {
 
-/// A file of a sample: "seg.png" of "train/0001.seg.png" is its field.
+/// A file of a sample: the field of "train/0001.seg.png" is "seg.png".
 struct SampleFile {
     std::string field; ///< in lower case
     std::uint64_t data = 0;
@@ -28,18 +27,18 @@ struct SampleFile {
 struct TarSample {
     std::string key; ///< "train/0001"
     std::vector<SampleFile> files;
-    std::uint64_t begin = 0; ///< of its part of the archive
+    std::uint64_t begin = 0; ///< offset of its part of the archive
     std::uint64_t end = 0;
 };
 
-/// Whether a file tells of the archive: a first part as "__index__", of "__index__.txt",
-/// "./__index__.txt" or "__index__/a.txt". webdataset has the first for a sample, whose fields all
-/// others would lack.
+/// True for a file that describes the archive: its first path component, up to a dot, has the form
+/// "__index__", as in "__index__.txt", "./__index__.txt" or "__index__/a.txt". webdataset takes the
+/// first for a sample, whose fields all others would lack.
 [[nodiscard]] inline bool is_of_archive(std::string_view name) {
     const auto is_marked = [](std::string_view part) {
         return part.size() >= 4 && part.starts_with("__") && part.ends_with("__");
     };
-    while (name.starts_with("./")) { // as tar has it for "."
+    while (name.starts_with("./")) { // as tar writes it for "."
         name.remove_prefix(2);
     }
     const std::string_view first = name.substr(0, name.find('/'));
@@ -47,8 +46,8 @@ struct TarSample {
            (first.size() == name.size() && is_marked(first.substr(0, first.find('.'))));
 }
 
-/// Key and field of a name; none for files that belong to no sample: of the archive itself, without
-/// a dot, or with one in front.
+/// Key and field of a name. Empty for files that belong to no sample: those describing the archive,
+/// and those without a dot or with a leading dot.
 [[nodiscard]] inline std::optional<std::pair<std::string, std::string>>
 split_sample_name(std::string_view name) {
     const std::size_t slash = name.rfind('/');
@@ -65,12 +64,12 @@ split_sample_name(std::string_view name) {
     return std::pair(std::string(name.substr(0, dot)), std::move(field));
 }
 
-/// Goes from sample to sample.
+/// Iterates over the samples of an archive.
 class SampleReader {
 public:
     explicit SampleReader(TarReader tar) : tar_(std::move(tar)) {}
 
-    /// Throws TarError as TarReader, and when a sample has two files of one field.
+    /// Throws TarError like TarReader, and if a sample has two files with the same field.
     [[nodiscard]] std::optional<TarSample> next() {
         TarSample sample;
         while (next_ || advance()) {
@@ -95,7 +94,7 @@ public:
     }
 
 private:
-    /// To the next file that belongs to a sample.
+    /// Advances to the next file that belongs to a sample.
     [[nodiscard]] bool advance() {
         while (auto member = tar_.next()) {
             next_ = split_sample_name(member->name);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where the records of a zip file are, as torch.save writes it. libtorch's reader
-/// believes the sizes a file claims and unpacks compressed records; this one takes no more than the
-/// directory's memory, whatever the file says. Cost tier 0: std only.
+/// Locates the records of a zip file written by torch.save. libtorch's reader trusts the sizes in a
+/// file and unpacks compressed records; this one uses only memory for the directory, whatever the
+/// file claims. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/plain_text.hpp>
@@ -26,9 +26,9 @@ namespace rtrain::checkpoint {
 struct ZipRecord {
     std::uint64_t offset = 0;
     std::uint64_t size = 0;
-    /// CRC-32 of its bytes, or 0 when the writer left it out.
+    /// CRC-32 of its bytes; 0 if the writer omitted it.
     std::uint32_t crc = 0;
-    /// Whether the bytes are those of the file, neither compressed nor encrypted.
+    /// False if the bytes are compressed or encrypted.
     bool stored = true;
 };
 
@@ -43,7 +43,8 @@ inline constexpr std::size_t entry_size = 46;
 inline constexpr std::size_t local_size = 30;
 inline constexpr std::uint64_t in_extra = 0xFFFFFFFF;
 
-/// Little-endian numbers and texts at places of a file. Throws std::invalid_argument beyond it.
+/// Reads little-endian numbers and strings at offsets of a file. Throws std::invalid_argument
+/// beyond its end.
 class Reader {
 public:
     explicit Reader(std::span<const char> file) : file_(file) {}
@@ -69,7 +70,7 @@ private:
     std::span<const char> file_;
 };
 
-/// Place, size and number of entries of the directory.
+/// Offset, size and number of entries of the directory.
 struct Extent {
     std::uint64_t begin, size, entries;
 };
@@ -77,13 +78,13 @@ struct Extent {
 [[nodiscard]] inline Extent find_directory(const Reader& file) {
     constexpr std::uint64_t longest_comment = 0xFFFF;
     if (file.size() < end_size) {
-        throw std::invalid_argument("it is no zip file");
+        throw std::invalid_argument("it is not a zip file");
     }
     std::uint64_t end = file.size() - end_size;
     const std::uint64_t first = end - std::min(end, longest_comment);
     while (file.text(end, 4) != "PK\5\6") {
         if (end-- == first) {
-            throw std::invalid_argument("it is no zip file, or cut off");
+            throw std::invalid_argument("it is not a zip file, or is truncated");
         }
     }
     if (end < locator_size || file.text(end - locator_size, 4) != "PK\6\7") {
@@ -96,7 +97,7 @@ struct Extent {
     return {file.number(end64 + 48, 8), file.number(end64 + 40, 8), file.number(end64 + 32, 8)};
 }
 
-/// Replaces the sizes and the place that did not fit into 32 bits.
+/// Replaces the sizes and the offset that did not fit into 32 bits.
 inline void read_extra(const Reader& file, std::uint64_t place, std::uint64_t end,
                        std::uint64_t& size, std::uint64_t& packed, std::uint64_t& local) {
     while (end - place >= 4) {
@@ -119,7 +120,7 @@ inline void read_extra(const Reader& file, std::uint64_t place, std::uint64_t en
     }
 }
 
-/// Where a record is, with its header.
+/// Extent of a record, including its header.
 struct Place {
     std::uint64_t begin, end;
     std::string_view name;
@@ -137,8 +138,8 @@ inline void require_apart(std::vector<Place> places) {
 
 } // namespace zip
 
-/// Reads the directory of a zip file. Throws std::invalid_argument for what is no sound zip file,
-/// or one with compressed or encrypted records, overlaps, or two records of one name.
+/// Reads the directory of a zip file. Throws std::invalid_argument if the file is not a valid zip
+/// file, has overlapping records, or two records of the same name.
 [[nodiscard]] inline ZipDirectory parse_zip_directory(std::span<const char> bytes) {
     const zip::Reader file(bytes);
     const zip::Extent extent = zip::find_directory(file);

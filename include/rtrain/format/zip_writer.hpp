@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// ZipWriter: a zip file whose records are stored as they are, with their CRC-32. It has at most
-/// 4 GiB and 65,534 records: zip64 is not written.
+/// ZipWriter: a zip file with uncompressed records and their CRC-32. Limited to 4 GiB and 65,534
+/// records: zip64 is not written.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -20,18 +20,18 @@ namespace rtrain::format {
 
 class ZipWriter {
 public:
-    /// Begins at the beginning of `output`, which must outlive it.
+    /// Writes at the start of `output`, which must outlive this object.
     explicit ZipWriter(storage::OutputFile& output) : output_(output) {}
 
-    /// A record; its name is ASCII, and no other has it. Throws StorageError [RT-S19] when there is
-    /// no room for it, [RT-S3] when it cannot be written.
+    /// Adds a record; its name must be ASCII and unique. Throws StorageError [RT-S19] if it exceeds
+    /// the limits, [RT-S3] if it cannot be written.
     void add(std::string_view name, std::string_view bytes) {
         require_room(name, bytes.size());
         begin(name, bytes.size(), checksum(0, bytes));
         write(bytes);
     }
 
-    /// The same of a file that nobody writes to meanwhile. Throws StorageError [RT-S4], too.
+    /// Same for a file that must not change meanwhile. Also throws StorageError [RT-S4].
     void add_file(std::string_view name, const std::filesystem::path& file) {
         const std::uint64_t size = std::filesystem::file_size(file);
         require_room(name, size);
@@ -41,12 +41,12 @@ public:
         each_part(file, [this](std::string_view part) { write(part); });
     }
 
-    /// What makes it a zip file. Nothing may follow.
+    /// Writes the directory. Nothing may be added afterwards.
     void finish() {
         const std::uint64_t begin = at_;
         write(directory_);
         std::string end = "PK\5\6";
-        put(end, 0, 4); // on this disk, of which there is one
+        put(end, 0, 4); // disk numbers: a single disk
         put(end, records_, 2);
         put(end, records_, 2);
         put(end, directory_.size(), 4);
@@ -85,7 +85,8 @@ private:
     }
 
     void require_room(std::string_view name, std::uint64_t size) const {
-        constexpr std::uint64_t heads = 30 + 46 + 22; // of the record, its entry, and the end
+        constexpr std::uint64_t heads =
+            30 + 46 + 22; // headers of the record, its entry, and the end
         if (at_ + size + directory_.size() + 2 * name.size() + heads > most_bytes ||
             records_ == most_records) {
             throw StorageError(
@@ -100,12 +101,12 @@ private:
         std::string head;
         put(head, 20, 2);       // version of the format that a reader needs
         put(head, 0, 4);        // neither flags nor compression
-        put(head, 0x210000, 4); // made in 1980, so that equal records are equal files
+        put(head, 0x210000, 4); // dated 1980, so that equal records give equal files
         put(head, sum, 4);
         put(head, size, 4);
         put(head, size, 4);
         put(head, name.size(), 2);
-        put(head, 0, 2); // nothing else
+        put(head, 0, 2); // no extra field
         directory_ += "PK\1\2";
         put(directory_, 20, 2); // version of the writer
         directory_ += head;

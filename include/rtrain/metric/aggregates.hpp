@@ -10,32 +10,32 @@
 
 namespace rtrain::metric {
 
-/// What becomes of a NaN.
+/// Handling of NaN values.
 enum class Nan : unsigned char {
     keep,   ///< the value is NaN
-    ignore, ///< it is left out
+    ignore, ///< the NaN is ignored
     error   ///< update() throws Error [RT-V42]
 };
 
-/// How Mean, Sum, Min and Max take values.
+/// Options of Mean, Sum, Min and Max.
 struct AggregateOptions {
-    Nan nan = Nan::keep; ///< what a NaN among them does
+    Nan nan = Nan::keep; ///< handling of NaN values
 };
 
-/// What the four have in common. Numbers of a tensor count one by one, whatever its shape; one on a
-/// GPU is waited for.
+/// Common base of Mean, Sum, Min and Max. Each element of a tensor counts as one value, whatever
+/// its shape. Blocks until a tensor on a GPU is ready.
 class Aggregate : public Metric {
 protected:
     Aggregate(std::string kind, Tally seen, const AggregateOptions& options);
 
-    /// Whether a number counts. Throws Error [RT-V42].
+    /// True if a value counts. Throws Error [RT-V42].
     [[nodiscard]] bool takes(double value) const;
 
 private:
     AggregateOptions options_;
 };
 
-/// The mean of numbers, each as often as its weight says. NaN when there was none.
+/// The weighted mean of values. NaN without values.
 class Mean final : public Aggregate {
 public:
     explicit Mean(const AggregateOptions& options = {});
@@ -43,7 +43,7 @@ public:
     /// For example a batch's mean loss, and the rows of the batch.
     void update(double value, double weight = 1);
     void update(const at::Tensor& values, double weight = 1);
-    /// Weights that broadcast to the values. Throws Error [RT-V40].
+    /// `weights` must broadcast to the values. Throws Error [RT-V40].
     void update(const at::Tensor& values, const at::Tensor& weights);
     [[nodiscard]] Value compute() const override;
 };
@@ -58,7 +58,7 @@ public:
     [[nodiscard]] Value compute() const override;
 };
 
-/// The least number; infinity when there was none.
+/// The smallest value; infinity without values.
 class Min final : public Aggregate {
 public:
     explicit Min(const AggregateOptions& options = {});
@@ -68,7 +68,7 @@ public:
     [[nodiscard]] Value compute() const override;
 };
 
-/// The greatest number; minus infinity when there was none.
+/// The largest value; minus infinity without values.
 class Max final : public Aggregate {
 public:
     explicit Max(const AggregateOptions& options = {});

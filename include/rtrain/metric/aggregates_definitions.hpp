@@ -23,7 +23,7 @@ RTRAIN_DOOR bool Aggregate::takes(double value) const {
         return true;
     }
     if (options_.nan == Nan::error) {
-        throw wrong("RT-V42", "a value is NaN, and Nan::error was asked for");
+        throw wrong("RT-V42", "a value is NaN, and the option nan is Nan::error");
     }
     return false;
 }

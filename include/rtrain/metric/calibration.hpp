@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// CalibrationError: whether predictions are right as often as they say. Cost tier 0: std only.
+/// CalibrationError: compares confidence with accuracy. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -9,9 +9,9 @@
 
 namespace rtrain::metric {
 
-/// Rows are put into bins by their confidence: of two classes, the probability of class 1; of more,
-/// that of the class with the highest. A bin's error is the distance between its mean confidence
-/// and the share of its rows that are of class 1, or of the class predicted.
+/// Bins rows by confidence: the probability of class 1 for two classes, the highest probability for
+/// more. The error of a bin is the difference between its mean confidence and the share of its rows
+/// in class 1, or in the predicted class.
 class CalibrationError final : public Comparison {
 public:
     /// Throws Error [RT-V43].
@@ -19,7 +19,7 @@ public:
 
     /// Throws Error [RT-V40, RT-V41, RT-V42].
     void update(const at::Tensor& predictions, const at::Tensor& targets) override;
-    /// NaN when no row was seen.
+    /// NaN without rows.
     [[nodiscard]] Value compute() const override;
 
 private:

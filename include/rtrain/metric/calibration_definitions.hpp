@@ -21,7 +21,7 @@ RTRAIN_DOOR CalibrationError::CalibrationError(const CalibrationOptions& options
     if (options.bins < 1) {
         throw wrong("RT-V43", "bins is ", options.bins, "; expected at least 1");
     }
-    // A confidence of 1 has a bin of its own, as in torchmetrics. Of each, rows and those right.
+    // A confidence of 1 has its own bin, as in torchmetrics. Each bin counts rows and correct rows.
     tally().counts.resize(2 * static_cast<std::size_t>(options.bins + 1));
     tally().sums.resize(static_cast<std::size_t>(options.bins + 1));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Metrics that count which class was predicted for which: Accuracy, Precision, Recall, F1 and
-/// ConfusionMatrix. Counts are whole numbers, so values have the same bits however rows are dealt
-/// out to ranks. Cost tier 0: std only.
+/// Metrics based on counts of predicted and target classes: Accuracy, Precision, Recall, F1 and
+/// ConfusionMatrix. Counts are integers, so results are bit-identical for any distribution of rows
+/// over ranks. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -14,20 +14,20 @@
 
 namespace rtrain::metric {
 
-/// What was right and wrong about one class.
+/// Counts of correct and wrong predictions of one class.
 struct Outcomes {
-    double true_positives = 0;  ///< of this class, and said so
-    double false_positives = 0; ///< of another class, but said so
-    double false_negatives = 0; ///< of this class, but said otherwise
-    double true_negatives = 0;  ///< of two classes, and of labels; else nobody needs them
+    double true_positives = 0;  ///< of this class, and predicted as it
+    double false_positives = 0; ///< of a different class, but predicted as it
+    double false_negatives = 0; ///< of this class, but predicted as another
+    double true_negatives = 0;  ///< only for two classes and for labels
 
-    /// Whether the class was predicted, or there, at all.
+    /// True if the class occurs in predictions or targets.
     [[nodiscard]] bool is_seen() const noexcept {
         return true_positives + false_positives + false_negatives > 0;
     }
 };
 
-/// Counts outcomes; a score of its own makes a metric of them.
+/// Counts outcomes; derived classes compute a score from them.
 class OutcomeScore : public Comparison {
 public:
     /// Throws Error [RT-V40, RT-V41, RT-V42].
@@ -35,15 +35,15 @@ public:
     [[nodiscard]] Value compute() const override;
 
 protected:
-    /// Throws Error [RT-V43] for options that do not fit each other.
+    /// Throws Error [RT-V43] for inconsistent options.
     OutcomeScore(std::string kind, const ScoreOptions& options);
 
     [[nodiscard]] virtual double score(const Outcomes& of) const = 0;
-    /// Whether a class has a part in Average::macro. With top_k, one that was only predicted has
-    /// none.
+    /// True if a class contributes to Average::macro. With top_k, a class that was only predicted
+    /// does not.
     [[nodiscard]] virtual bool takes_part(const Outcomes& of) const;
     [[nodiscard]] const ScoreOptions& options() const noexcept { return options_; }
-    /// `part` of `whole`; options().zero_division when there is none.
+    /// `part` / `whole`; options().zero_division if `whole` is zero.
     [[nodiscard]] double share(double part, double whole) const {
         return whole != 0 ? part / whole : options_.zero_division;
     }
@@ -55,8 +55,9 @@ private:
     ScoreOptions options_;
 };
 
-/// The share of rows whose class was predicted. Of two classes, and of labels: of answers that were
-/// right. With Average::macro and Average::weighted of classes, the share of each class's rows.
+/// The share of rows whose class was predicted. For two classes and for labels, the share of
+/// correct answers. With Average::macro and Average::weighted over classes, the share of each
+/// class's rows.
 class Accuracy final : public OutcomeScore {
 public:
     /// Throws Error [RT-V43].
@@ -66,7 +67,7 @@ private:
     [[nodiscard]] double score(const Outcomes& of) const override;
 };
 
-/// Of what was predicted as a class, the share that is of it.
+/// The share of predictions of a class that are correct: TP / (TP + FP).
 class Precision final : public OutcomeScore {
 public:
     /// Throws Error [RT-V43].
@@ -78,7 +79,7 @@ private:
     }
 };
 
-/// Of what is of a class, the share that was predicted as it.
+/// The share of a class's rows that were predicted as it: TP / (TP + FN).
 class Recall final : public OutcomeScore {
 public:
     /// Throws Error [RT-V43].
@@ -104,8 +105,8 @@ private:
     }
 };
 
-/// How many rows of each class (row) were predicted as each class (column): of shape (C, C), of
-/// two classes (2, 2), of labels (L, 2, 2).
+/// Counts rows by target class (row) and predicted class (column): shape (C, C), for two classes
+/// (2, 2), for labels (L, 2, 2).
 class ConfusionMatrix final : public Comparison {
 public:
     /// Throws Error [RT-V43].
@@ -113,7 +114,7 @@ public:
 
     /// Throws Error [RT-V40, RT-V41, RT-V42].
     void update(const at::Tensor& predictions, const at::Tensor& targets) override;
-    /// What would be divided by zero is 0.
+    /// A division by zero gives 0.
     [[nodiscard]] Value compute() const override;
 
 private:

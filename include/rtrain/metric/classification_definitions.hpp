@@ -35,7 +35,7 @@ RTRAIN_DOOR Outcomes OutcomeScore::outcomes(std::size_t of) const {
             static_cast<double>(counts[2]), static_cast<double>(counts[3])};
 }
 
-/// Of the class `of`, whether a row was predicted as it, and is of it.
+/// Counts a row for class `of`, given whether it was predicted as it and is of it.
 RTRAIN_DOOR void OutcomeScore::see(std::size_t of, bool is_predicted, bool is_target) {
     const std::size_t outcome = is_target ? (is_predicted ? 0 : 2) : (is_predicted ? 1 : 3);
     ++tally().counts[4 * of + outcome];
@@ -48,7 +48,7 @@ RTRAIN_DOOR void OutcomeScore::update(const at::Tensor& predictions, const at::T
         inputs.labels(predictions, targets, options_.threshold, options_.top_k);
     const auto* const prediction = predicted.const_data_ptr<std::int64_t>();
     const auto* const target = wanted.const_data_ptr<std::int64_t>();
-    const std::size_t scored = tally().counts.size() / 4; // 1: all together
+    const std::size_t scored = tally().counts.size() / 4; // 1: all classes together
     const auto count = static_cast<std::size_t>(wanted.numel());
     for (std::size_t i = 0; i < count; ++i) {
         if (inputs.is_ignored(target[i])) {
@@ -139,7 +139,8 @@ RTRAIN_DOOR Value ConfusionMatrix::compute() const {
         return {counts, std::move(shape)};
     }
     const auto width = static_cast<std::size_t>(classes);
-    std::vector<std::int64_t> wholes(counts.size()); // the first cell of each whole has its sum
+    std::vector<std::int64_t> wholes(
+        counts.size()); // sums are stored at the first cell of each group
     const auto whole_of = [&](std::size_t cell) {
         const std::size_t matrix = cell / (width * width) * width * width;
         return options_.normalize == Normalize::targets       ? cell / width * width

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Collection: metrics by name, which ranks reduce together and a report records.
+/// Collection: named metrics that ranks reduce together and a report records.
 ///
 /// @code
 /// rtrain::metric::Accuracy accuracy({.num_classes = 10});
@@ -28,28 +28,29 @@ class HookRanks;
 
 namespace rtrain::metric {
 
-/// Named references to metrics. They are not copied: they must live as long as the collection.
+/// Named references to metrics, which must outlive the collection.
 class Collection {
 public:
-    /// Names: each once, not empty; "val/loss" is one, too. Throws Error [RT-V46].
+    /// Names are unique and not empty; they may contain slashes, as in "val/loss". Throws Error
+    /// [RT-V46].
     Collection& add(const std::string& name, Metric& metric) &;
     Collection&& add(const std::string& name, Metric& metric) && {
         return std::move(add(name, metric));
     }
 
-    /// Of each metric that compares predictions with targets: update().
+    /// Calls update() of each metric that compares predictions with targets.
     void update(const at::Tensor& predictions, const at::Tensor& targets);
-    /// Forgets what was seen, in each metric.
+    /// Resets each metric.
     void reset();
 
-    /// What this process's metrics say, by name: numbers, or arrays of them.
+    /// Values of this process's metrics, by name: numbers, or arrays of them.
     [[nodiscard]] boost::json::object compute() const;
 
-    /// What the metrics of all ranks together say, merged in the order of ranks; then they are
-    /// reset. The same bits on all ranks. *Collective*: one all-gather for all metrics, and a
-    /// second one when some rank keeps samples (Auroc and AveragePrecision without thresholds),
-    /// because ranks learn in the first how many there are. Throws Error [RT-V46] when ranks'
-    /// collections differ, and what compute() of a metric throws, on all ranks.
+    /// Values over all ranks, merged in rank order and bit-identical on all ranks; then resets the
+    /// metrics. *Collective*: one all-gather for all metrics. A second one if a rank keeps samples
+    /// (Auroc and AveragePrecision without thresholds), because the first exchanges their number.
+    /// Throws Error [RT-V46] if collections of ranks differ, and errors of a metric's compute(), on
+    /// all ranks.
     [[nodiscard]] boost::json::object reduce(HookRanks& ranks);
 
     /// For State::add().
@@ -60,13 +61,13 @@ private:
     struct Entry {
         std::string name;
         Metric* metric = nullptr;
-        Comparison* comparison = nullptr; ///< the same, if it is one
+        Comparison* comparison = nullptr; ///< the same metric if it is a Comparison, else null
     };
 
     void merge_ranks(HookRanks& ranks);
 
     std::vector<Entry> entries_;
-    std::uint32_t checksum_ = 0; ///< of what the metrics are
+    std::uint32_t checksum_ = 0; ///< of names and kinds of the metrics
 };
 
 } // namespace rtrain::metric

@@ -25,7 +25,8 @@
 
 namespace rtrain::detail {
 
-/// Dimension `dimension` of a value's numbers from `next` on, which moves behind them.
+/// Converts dimension `dimension` of a value's numbers, starting at `next`; advances `next` past
+/// them.
 RTRAIN_DOOR boost::json::value to_json(const metric::Value& value, std::size_t dimension,
                                        std::size_t& next) {
     if (dimension == value.shape().size()) {
@@ -40,7 +41,7 @@ RTRAIN_DOOR boost::json::value to_json(const metric::Value& value, std::size_t d
     return items;
 }
 
-/// All ranks' bytes, as many of each; row by row.
+/// Concatenates the bytes of all ranks, in rank order; all have equal sizes.
 RTRAIN_DOOR std::string gather_bytes(HookRanks& ranks, std::string_view mine) {
     const c10::NoGradGuard no_grad;
     return to_string(ranks.all_gather(to_bytes(mine)).contiguous());
@@ -97,7 +98,7 @@ RTRAIN_DOOR boost::json::object Collection::reduce(HookRanks& ranks) {
     return values;
 }
 
-/// Each rank sends its checksum and all that has one size on all ranks; then its samples, padded.
+/// Each rank sends its checksum and all data of equal size on all ranks; then its samples, padded.
 RTRAIN_DOOR void Collection::merge_ranks(HookRanks& ranks) {
     rtrain::detail::Packer head;
     rtrain::detail::Packer samples;
@@ -116,7 +117,7 @@ RTRAIN_DOOR void Collection::merge_ranks(HookRanks& ranks) {
         if (in.take<std::uint32_t>() != checksum_) {
             throw Error("RT-V46", rtrain::detail::concat(
                                       "the collections of rank ", ranks.rank(), " and rank ", rank,
-                                      " differ; give all ranks the same metrics, under the same "
+                                      " differ; give all ranks the same metrics, with the same "
                                       "names, in the same order"));
         }
         for (const Entry& entry : entries_) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Metrics of the curve that a threshold on scores draws: Auroc and AveragePrecision. Its points
-/// are whole numbers, so values have the same bits however rows are dealt out to ranks.
-/// Cost tier 0: std only.
+/// Metrics computed from a curve over score thresholds: Auroc and AveragePrecision. Its points are
+/// integers, so results are bit-identical for any distribution of rows over ranks. Cost tier 0: std
+/// only.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -16,7 +16,7 @@
 
 namespace rtrain::metric {
 
-/// How many rows have a score of at least each threshold, from the highest threshold on.
+/// Counts of rows whose score reaches each threshold, from the highest threshold to the lowest.
 struct Curve {
     /// The outcomes at one threshold.
     struct Point {
@@ -25,22 +25,22 @@ struct Curve {
     };
     std::vector<Point> points; ///< from the highest threshold to the lowest
     Point all;                 ///< all rows
-    bool is_exact = false;     ///< a point for each score that there is
+    bool is_exact = false;     ///< one point for each distinct score
 };
 
-/// Keeps scores, or counts them by thresholds; a score of its own makes a metric of their curves.
+/// Keeps scores, or counts them by threshold; derived classes compute a score from the curve.
 class CurveScore : public Comparison {
 public:
     /// Throws Error [RT-V40, RT-V41, RT-V42].
     void update(const at::Tensor& predictions, const at::Tensor& targets) override;
-    /// NaN when no row was seen.
+    /// NaN without rows.
     [[nodiscard]] Value compute() const override;
 
 protected:
-    /// Throws Error [RT-V43] for options that do not fit each other.
+    /// Throws Error [RT-V43] for inconsistent options.
     CurveScore(std::string kind, const CurveOptions& options);
 
-    /// NaN for a class without a score: it has no part in an average.
+    /// NaN for a class without a score: averages exclude it.
     [[nodiscard]] virtual double score(const Curve& curve) const = 0;
     [[nodiscard]] const CurveOptions& options() const noexcept { return options_; }
 
@@ -49,12 +49,12 @@ private:
     [[nodiscard]] Curve exact_curve(std::size_t begin, std::size_t end) const;
 
     CurveOptions options_;
-    std::vector<double> thresholds_; ///< rising; empty: exact
-    std::size_t columns_;            ///< scores of a row
+    std::vector<double> thresholds_; ///< ascending; empty: exact
+    std::size_t columns_;            ///< scores per row
 };
 
-/// The area under the curve of true positives over false positives. Of a class that has no row, or
-/// all of them, 0, as in torchmetrics.
+/// Area under the ROC curve: true positives over false positives. 0 for a class that has no row, or
+/// all of them, as in torchmetrics.
 class Auroc final : public CurveScore {
 public:
     /// Throws Error [RT-V43].
@@ -64,8 +64,8 @@ private:
     [[nodiscard]] double score(const Curve& curve) const override;
 };
 
-/// The mean of precision over recall, step by step. Of a class that has no row, NaN if it is one of
-/// many and exact, else 0, as in torchmetrics.
+/// The mean of precision over recall, step by step. For a class without rows, NaN if it is one of
+/// several and exact, else 0, as in torchmetrics.
 class AveragePrecision final : public CurveScore {
 public:
     /// Throws Error [RT-V43].

@@ -29,7 +29,7 @@ RTRAIN_DOOR CurveScore::CurveScore(std::string kind, const CurveOptions& options
                     values.size(), "; set one: 0 (exact) or at least 2, or values from 0 to 1");
     }
     if (options.average == Average::micro && options.num_classes > 0) {
-        throw wrong("RT-V43", "Average::micro is for labels; of classes, take macro, weighted or "
+        throw wrong("RT-V43", "Average::micro is for labels; for classes, use macro, weighted or "
                               "none");
     }
     thresholds_ = values;
@@ -37,7 +37,7 @@ RTRAIN_DOOR CurveScore::CurveScore(std::string kind, const CurveOptions& options
         thresholds_.push_back(at::linspace(0, 1, options.thresholds)[i].item<double>());
     }
     for (double& threshold : thresholds_) {
-        threshold = static_cast<float>(threshold); // as torchmetrics compares with it
+        threshold = static_cast<float>(threshold); // torchmetrics compares in float
     }
     std::ranges::sort(thresholds_);
     columns_ = static_cast<std::size_t>(
@@ -47,8 +47,8 @@ RTRAIN_DOOR CurveScore::CurveScore(std::string kind, const CurveOptions& options
     }
 }
 
-/// What is kept of a row: exactly, its scores, and its targets behind them; else, for each score,
-/// one more in the count of those that as many thresholds are not above.
+/// Exact: stores the row's scores, followed by its targets. With thresholds: for each score,
+/// increments a histogram over the number of thresholds that it reaches.
 RTRAIN_DOOR void CurveScore::update(const at::Tensor& predictions, const at::Tensor& targets) {
     const Inputs inputs(label(),
                         {options_.num_classes, options_.num_labels, options_.ignore_index});
@@ -79,7 +79,7 @@ RTRAIN_DOOR void CurveScore::update(const at::Tensor& predictions, const at::Ten
     }
 }
 
-/// Of the columns `begin` to `end` - 1 together.
+/// Returns the curve of columns `begin` to `end` - 1 combined.
 RTRAIN_DOOR Curve CurveScore::curve(std::size_t begin, std::size_t end) const {
     if (thresholds_.empty()) {
         return exact_curve(begin, end);
@@ -162,7 +162,7 @@ RTRAIN_DOOR double Auroc::score(const Curve& curve) const {
     if (curve.all.positives == 0 || curve.all.negatives == 0) {
         return 0;
     }
-    std::int64_t area = 0; // twice, in rows by rows
+    std::int64_t area = 0; // doubled; in rows × rows
     Curve::Point last = curve.is_exact ? Curve::Point{} : curve.points.front();
     for (const Curve::Point& point : curve.points) {
         area += (point.negatives - last.negatives) * (point.positives + last.positives);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Predictions and targets as metrics of classes count them: checked, in memory, row by row.
-/// For definitions only.
+/// Predictions and targets prepared for class metrics: validated, on the CPU, row by row. For
+/// definitions only.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -23,14 +23,13 @@
 
 namespace rtrain::metric {
 
-/// Reads what a metric with these options is given.
+/// Validates and converts the inputs of a metric with these options.
 class Inputs {
 public:
-    /// `label`: what errors call the metric.
+    /// `label`: the name of the metric in errors.
     Inputs(const std::string& label, Classes classes) : label_(label), classes_(classes) {}
 
-    /// Class numbers, at::kLong and contiguous in this process's memory: row by row, of labels
-    /// label by label in each row.
+    /// Class numbers, at::kLong and contiguous on the CPU, by row; for labels, by row and label.
     struct Labels {
         at::Tensor predicted;
         at::Tensor targets;
@@ -39,16 +38,16 @@ public:
     [[nodiscard]] Labels labels(const at::Tensor& predictions, const at::Tensor& targets,
                                 double threshold, std::int64_t top_k = 1) const;
 
-    /// Probabilities of shape (rows, columns()), logits' in double, and the targets of the
-    /// rows (of the labels, with labels); on the CPU, contiguous. Rows to ignore are left out, but
-    /// not labels. Throws Error [RT-V40, RT-V41, RT-V42].
+    /// Probabilities of shape (rows, columns()), from logits in double, and the targets of the rows
+    /// (for labels, of each label); on the CPU, contiguous. Rows to ignore are removed; labels to
+    /// ignore are not. Throws Error [RT-V40, RT-V41, RT-V42].
     struct Scores {
         at::Tensor probabilities;
         at::Tensor targets;
     };
     [[nodiscard]] Scores scores(const at::Tensor& predictions, const at::Tensor& targets) const;
 
-    /// Numbers that a row has as its scores.
+    /// Number of scores per row.
     [[nodiscard]] std::int64_t columns() const {
         return std::max({classes_.num_classes, classes_.num_labels, std::int64_t{1}});
     }
@@ -59,16 +58,16 @@ public:
 private:
     /// Throws Error [RT-V40] unless shapes and types fit; returns whether predictions are scores.
     bool require_shapes(const at::Tensor& predictions, const at::Tensor& targets) const;
-    /// As at::kLong in memory. Throws Error [RT-V41] for a class that there is not.
+    /// Returns at::kLong on the CPU. Throws Error [RT-V41] for an invalid class.
     [[nodiscard]] at::Tensor require_targets(const at::Tensor& targets) const {
         return require_range(targets, "target", classes_.ignore_index);
     }
     [[nodiscard]] at::Tensor require_range(const at::Tensor& of, const char* what,
                                            std::optional<std::int64_t> besides = {}) const;
-    /// Of scores (..., columns()). Torch's own functions give equal logits at different places of
-    /// a batch different bits, which would make different curves of them.
+    /// Converts scores (..., columns()). Torch's own functions can give equal logits different
+    /// bits, depending on their position in a batch, which would change the curves.
     [[nodiscard]] at::Tensor probabilities(const at::Tensor& scores) const;
-    /// The softmax of a row of logits, in their place.
+    /// Computes the softmax of a row of logits in place.
     static void soften(std::span<double> row) {
         const double most = std::ranges::max(row);
         double sum = 0;
@@ -92,7 +91,7 @@ private:
     Classes classes_;
 };
 
-/// Throws Error [RT-V43] for numbers of classes that cannot be.
+/// Throws Error [RT-V43] for invalid numbers of classes.
 inline void require_classes(const std::string& label, std::int64_t num_classes,
                             std::int64_t num_labels) {
     if ((num_classes != 0 && num_classes < 2) || (num_labels != 0 && num_labels < 2) ||
@@ -108,7 +107,7 @@ inline void require_classes(const std::string& label, std::int64_t num_classes,
 inline bool Inputs::require_shapes(const at::Tensor& predictions, const at::Tensor& targets) const {
     if (targets.is_floating_point() || targets.is_complex() || predictions.is_complex()) {
         throw wrong("RT-V40", "targets are ", targets.scalar_type(), " and predictions ",
-                    predictions.scalar_type(), "; expected whole numbers as targets");
+                    predictions.scalar_type(), "; expected integers as targets");
     }
     if (classes_.num_classes == 0) {
         const bool has_labels = classes_.num_labels == 0 ||
@@ -174,13 +173,13 @@ inline at::Tensor Inputs::probabilities(const at::Tensor& scores) const {
     for (std::size_t row = 0; row < numbers.size(); row += width) {
         soften(numbers.subspan(row, width));
         if (std::isnan(numbers[row])) {
-            throw wrong("RT-V42", "a row's logits are infinite, which leaves no probabilities");
+            throw wrong("RT-V42", "a row has infinite logits, which have no probabilities");
         }
     }
     return all;
 }
 
-/// The class that counts as predicted: the target, if it is among the best, else the best.
+/// The predicted class: the target if it is among the top_k, else the class with the highest score.
 inline at::Tensor Inputs::best(const at::Tensor& scores, const at::Tensor& targets,
                                std::int64_t top_k) const {
     if (scores.numel() > 0 && scores.isnan().any().item<bool>()) {
@@ -216,7 +215,7 @@ inline Inputs::Scores Inputs::scores(const at::Tensor& predictions,
     const c10::NoGradGuard no_grad;
     if (!require_shapes(predictions, targets)) {
         throw wrong("RT-V40", "predictions are ", predictions.scalar_type(),
-                    "; expected scores of floating point");
+                    "; expected floating-point scores");
     }
     const bool has_columns = columns() > 1;
     at::Tensor rows = has_columns ? predictions.movedim(1, -1).reshape({-1, columns()})

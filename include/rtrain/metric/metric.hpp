@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The base of all metrics. It keeps what was seen, merges, saves and loads it; a metric adds
-/// update(), which sees rows, and compute(). Cost tier 0: std only; guide: docs/metrics.md
+/// Base class of all metrics. It accumulates, merges, saves and loads the state; a metric adds
+/// update() and compute(). Cost tier 0: std only; guide: docs/metrics.md
 ///
 /// @code
 /// class Median : public rtrain::metric::Metric {
@@ -33,30 +33,30 @@ namespace rtrain::metric {
 
 class Collection;
 
-/// What all metrics have; see the file's comment for how they are used.
+/// Base class of all metrics; the file comment shows how to derive from it.
 class Metric {
 public:
     virtual ~Metric();
 
-    /// Of all that was seen since the beginning, or reset().
+    /// Value over all updates since construction or reset().
     [[nodiscard]] virtual Value compute() const = 0;
 
-    /// Adds what another metric has seen, as if this one had seen it next. Throws Error [RT-V44]
-    /// unless it is the same metric with the same options.
+    /// Adds the state of another metric, as if this one had seen its rows next. Throws Error
+    /// [RT-V44] unless it is the same metric with the same options.
     void merge(const Metric& next);
-    /// Forgets all that was seen.
+    /// Clears the state.
     void reset() { tally_.clear(); }
 
-    /// For State::add(): what each rank has seen. Loaded on another number of ranks, what was seen
-    /// is dealt out to the ranks that there are.
+    /// For State::add(): saves the state of each rank. If loaded on a different number of ranks, it
+    /// is distributed over them.
     void save(StateWriter& out) const;
     void load(const StateReader& in);
 
-    /// What errors call it: its class, and its name in a collection if it is in one.
+    /// Name in errors: the class, and its name in a collection, if any.
     [[nodiscard]] const std::string& label() const noexcept { return label_; }
 
 protected:
-    /// `kind`: the name of the class; `seen`: how many counts, sums and maxima it has.
+    /// `kind`: class name; `seen`: an empty tally with the numbers of counts, sums and maxima set.
     Metric(std::string kind, Tally seen);
     Metric(const Metric&) = default;
     Metric(Metric&&) = default;
@@ -66,7 +66,7 @@ protected:
     [[nodiscard]] Tally& tally() noexcept { return tally_; }
     [[nodiscard]] const Tally& tally() const noexcept { return tally_; }
 
-    /// An error that names this metric.
+    /// Creates an error that names this metric.
     template <class... Parts>
     [[nodiscard]] Error wrong(const char* code, const Parts&... parts) const {
         return {code, rtrain::detail::concat(label_, ": ", parts...)};
@@ -80,11 +80,11 @@ private:
     Tally tally_;
 };
 
-/// A metric of predictions, beside what they should have been.
+/// A metric that compares predictions with targets.
 class Comparison : public Metric {
 public:
-    /// Tensors on any device; what is kept is kept in this process's memory. When it throws, it has
-    /// seen nothing of them.
+    /// Takes tensors on any device; state is kept in host memory. If it throws, the state is
+    /// unchanged.
     virtual void update(const at::Tensor& predictions, const at::Tensor& targets) = 0;
 
 protected:

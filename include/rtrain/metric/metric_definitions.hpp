@@ -23,7 +23,7 @@ RTRAIN_DOOR Metric::~Metric() = default;
 RTRAIN_DOOR void Metric::merge(const Metric& next) {
     if (kind_ != next.kind_ || !tally_.is_like(next.tally_)) {
         throw wrong("RT-V44", "cannot be merged with ", next.label_,
-                    kind_ == next.kind_ ? " of other options" : "",
+                    kind_ == next.kind_ ? " with different options" : "",
                     "; merge metrics of one class with the same options");
     }
     tally_.merge(next.tally_);
@@ -40,12 +40,13 @@ RTRAIN_DOOR void Metric::save(StateWriter& out) const {
 RTRAIN_DOOR void Metric::load(const StateReader& in) {
     const auto require = [&](bool is_ours) {
         if (!is_ours) {
-            throw CheckpointError("RT-K3", rtrain::detail::concat("\"", in.prefix(),
-                                                                  "\" was saved by another metric "
-                                                                  "than ",
-                                                                  label_,
-                                                                  ", or one of other options; give "
-                                                                  "it the same"));
+            throw CheckpointError("RT-K3",
+                                  rtrain::detail::concat("\"", in.prefix(),
+                                                         "\" was saved by a different metric "
+                                                         "than ",
+                                                         label_,
+                                                         ", or with different options; load "
+                                                         "it into the same metric"));
         }
     };
     const auto* const kind = in.value("metric").if_string();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A tensor's numbers in memory, for metrics that add them up one by one: torch's own sums would
+/// A tensor's elements in memory, for metrics that add them up in order: torch's own sums would
 /// depend on the number of threads. For definitions only.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace rtrain::metric {
 
-/// As double, in row-major order.
+/// Elements as double, in row-major order.
 class Numbers {
 public:
     explicit Numbers(const at::Tensor& tensor)

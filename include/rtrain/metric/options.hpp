@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What metrics of classes can be asked for; names and defaults follow torchmetrics 1.9.
-/// Cost tier 0: std only.
+/// Options of class metrics; names and defaults follow torchmetrics 1.9. Cost tier 0: std only.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +9,22 @@
 
 namespace rtrain::metric {
 
-/// How the scores of classes, or labels, become one.
+/// Averaging of scores over classes or labels.
 enum class Average : unsigned char {
-    micro,    ///< the score of all rows together
-    macro,    ///< the mean; classes that nothing was seen of do not count
-    weighted, ///< the mean, weighted by the rows that are of each class
-    none      ///< they do not: a score each
+    micro,    ///< one score over all rows
+    macro,    ///< the mean; classes that never occurred do not count
+    weighted, ///< the mean, weighted by the rows of each class
+    none      ///< no averaging: a score for each class
 };
 
-/// What kind of classes there are, and which rows count.
+/// The classification task, and the rows that count.
 ///
 /// Two classes (0 and 1) unless `num_classes` or `num_labels` is set: predictions and targets of
-/// one shape. `num_classes`: one of many, predictions (N, C, ...) or class numbers (N, ...),
-/// targets (N, ...). `num_labels`: each label is there or not, both (N, L, ...).
+/// equal shape. `num_classes`: multiclass, predictions (N, C, ...) or class numbers (N, ...),
+/// targets (N, ...). `num_labels`: multilabel, both (N, L, ...).
 ///
-/// Predictions of floating point are probabilities; a batch that has one below 0 or above 1 is
-/// taken for logits, and gets sigmoid, or softmax where there are classes.
+/// Floating-point predictions are probabilities. If a batch has one below 0 or above 1, it is
+/// treated as logits: sigmoid is applied, or softmax for multiclass.
 struct Classes {
     std::int64_t num_classes = 0; ///< at least 2 if set
     std::int64_t num_labels = 0;  ///< at least 2 if set
@@ -33,22 +32,21 @@ struct Classes {
     std::optional<std::int64_t> ignore_index{};
 };
 
-/// Of Accuracy, Precision, Recall and F1.
+/// Options of Accuracy, Precision, Recall and F1.
 struct ScoreOptions {
     std::int64_t num_classes = 0;               ///< see Classes
-    std::int64_t num_labels = 0;                ///< of a multilabel task
+    std::int64_t num_labels = 0;                ///< see Classes
     std::optional<std::int64_t> ignore_index{}; ///< targets that do not count
     Average average = Average::micro;           ///< how classes are combined
-    /// With num_classes: a row counts as predicted right when its class is among so many with the
-    /// highest scores.
+    /// With num_classes: a row counts as correct if its class is among the top_k highest scores.
     std::int64_t top_k = 1;
-    /// Without num_classes: a probability above says 1.
+    /// Without num_classes: a probability above it predicts 1.
     double threshold = 0.5;
-    /// The score of a class for which nothing can be divided. Accuracy takes 0.
+    /// Score of a class with a zero denominator. Accuracy uses 0.
     double zero_division = 0;
 };
 
-/// What a confusion matrix is divided by.
+/// Normalization of a confusion matrix.
 enum class Normalize : unsigned char {
     none,        ///< nothing: counts
     targets,     ///< each row by its sum: torchmetrics' "true"
@@ -56,42 +54,42 @@ enum class Normalize : unsigned char {
     all          ///< by the number of rows
 };
 
-/// What ConfusionMatrix counts.
+/// Options of ConfusionMatrix.
 struct ConfusionOptions {
     std::int64_t num_classes = 0;               ///< see Classes
-    std::int64_t num_labels = 0;                ///< of a multilabel task
+    std::int64_t num_labels = 0;                ///< see Classes
     std::optional<std::int64_t> ignore_index{}; ///< targets that do not count
-    Normalize normalize = Normalize::none;      ///< what counts are divided by
-    double threshold = 0.5;                     ///< without num_classes: a probability above says 1
+    Normalize normalize = Normalize::none;      ///< normalization of the counts
+    double threshold = 0.5; ///< without num_classes: a probability above predicts 1
 };
 
-/// Of Auroc and AveragePrecision.
+/// Options of Auroc and AveragePrecision.
 struct CurveOptions {
     std::int64_t num_classes = 0;               ///< see Classes
-    std::int64_t num_labels = 0;                ///< of a multilabel task
+    std::int64_t num_labels = 0;                ///< see Classes
     std::optional<std::int64_t> ignore_index{}; ///< targets that do not count
-    /// Average::micro with num_labels only. Two classes have one score anyway.
+    /// Average::micro requires num_labels. Two classes have a single score in any case.
     Average average = Average::macro;
-    /// 0: exact, which keeps every score, and gathers them from all ranks. At least 2: the curve at
-    /// so many thresholds, evenly from 0 to 1, in memory that does not grow.
+    /// 0: exact; keeps every score and gathers them from all ranks. At least 2: the curve at that
+    /// many evenly spaced thresholds from 0 to 1, in constant memory.
     std::int64_t thresholds = 0;
-    /// The thresholds themselves, instead of their number.
+    /// Explicit thresholds, instead of their number.
     std::vector<double> threshold_values{};
 };
 
-/// How the errors of bins become one.
+/// Norm over the errors of bins.
 enum class CalibrationNorm : unsigned char {
     l1, ///< their mean, weighted by rows
     l2, ///< the root of the mean of their squares
     max ///< the largest
 };
 
-/// What CalibrationError bins and adds up.
+/// Options of CalibrationError.
 struct CalibrationOptions {
-    std::int64_t num_classes = 0;               ///< see Classes; labels cannot be
+    std::int64_t num_classes = 0;               ///< see Classes; labels are not supported
     std::optional<std::int64_t> ignore_index{}; ///< targets that do not count
-    std::int64_t bins = 15;                     ///< evenly from 0 to 1; torchmetrics' n_bins
-    CalibrationNorm norm = CalibrationNorm::l1; ///< how bins' errors are combined
+    std::int64_t bins = 15;                     ///< evenly spaced from 0 to 1; torchmetrics' n_bins
+    CalibrationNorm norm = CalibrationNorm::l1; ///< norm over the errors of bins
 };
 
 } // namespace rtrain::metric

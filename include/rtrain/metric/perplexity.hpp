@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Perplexity: how many tokens a language model hesitates between. Cost tier 0: std only.
+/// Perplexity of a language model. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -11,20 +11,20 @@
 
 namespace rtrain::metric {
 
-/// Which targets count.
+/// Options of Perplexity.
 struct PerplexityOptions {
     /// Tokens with this target do not count.
     std::optional<std::int64_t> ignore_index{};
 };
 
-/// e to the mean, over tokens, of -log p(target).
+/// exp of the mean, over tokens, of -log p(target).
 class Perplexity final : public Comparison {
 public:
     explicit Perplexity(const PerplexityOptions& options = {});
 
     /// Logits of shape (..., V), and targets of shape (...). Throws Error [RT-V40, RT-V41, RT-V42].
     void update(const at::Tensor& predictions, const at::Tensor& targets) override;
-    /// NaN when no token was seen.
+    /// NaN without tokens.
     [[nodiscard]] Value compute() const override;
 
 private:

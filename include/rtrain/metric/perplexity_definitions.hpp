@@ -23,7 +23,7 @@ RTRAIN_DOOR void Perplexity::update(const at::Tensor& predictions, const at::Ten
         targets.sizes() != predictions.sizes().slice(0, predictions.sizes().size() - 1)) {
         throw wrong("RT-V40", "predictions are ", predictions.scalar_type(), " of shape ",
                     predictions.sizes(), ", targets ", targets.scalar_type(), " of ",
-                    targets.sizes(), "; expected logits (..., V) and whole numbers (...)");
+                    targets.sizes(), "; expected logits (..., V) and integers (...)");
     }
     const std::int64_t tokens = predictions.size(-1);
     at::Tensor wanted = targets.reshape({-1}).to(predictions.device(), at::kLong);

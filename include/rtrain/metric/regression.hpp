@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Metrics of predicted numbers: MeanSquaredError, MeanAbsoluteError and R2Score. NaN and
-/// infinities go into the value as they are. Cost tier 0: std only.
+/// Regression metrics: MeanSquaredError, MeanAbsoluteError and R2Score. NaN and infinities
+/// propagate to the value. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -12,21 +12,21 @@
 
 namespace rtrain::metric {
 
-/// Of MeanSquaredError and MeanAbsoluteError.
+/// Options of MeanSquaredError and MeanAbsoluteError.
 struct ErrorOptions {
-    /// 1: one value for all numbers, whatever their shape. More: a value for each column of (N,
+    /// 1: one value over all elements, whatever their shape. More: a value for each column of (N,
     /// outputs).
     std::int64_t num_outputs = 1;
-    /// Of MeanSquaredError: false gives its root.
+    /// For MeanSquaredError: false returns the root.
     bool squared = true;
 };
 
-/// Adds up what predictions and targets of equal shape differ by.
+/// Accumulates the differences of predictions and targets, which have equal shapes.
 class MeanError : public Comparison {
 public:
     /// Throws Error [RT-V40].
     void update(const at::Tensor& predictions, const at::Tensor& targets) override;
-    /// NaN when nothing was seen.
+    /// NaN without elements.
     [[nodiscard]] Value compute() const override;
 
 protected:
@@ -62,23 +62,23 @@ private:
     }
 };
 
-/// How the scores of several outputs become one.
+/// Averaging of scores over outputs.
 enum class MultiOutput : unsigned char {
     uniform_average,  ///< their mean
-    raw_values,       ///< they do not: a score each
+    raw_values,       ///< no averaging: a score for each output
     variance_weighted ///< the mean, weighted by the targets' variance
 };
 
-/// What R2 is computed of.
+/// Options of R2Score.
 struct R2Options {
     std::int64_t num_outputs = 1; ///< columns of predictions and targets (N, outputs); 1: also (N)
-    std::int64_t adjusted = 0;    ///< independent regressors, for the adjusted score
-    /// How outputs are combined.
+    std::int64_t adjusted = 0;    ///< number of independent regressors, for adjusted R²
+    /// Averaging over outputs.
     MultiOutput multioutput = MultiOutput::uniform_average;
 };
 
 /// The share of the targets' variance that predictions explain. As in scikit-learn, constant
-/// targets give 1 where all predictions equal them, else 0. As in torchmetrics, too few rows for
+/// targets give 1 if all predictions equal them, else 0. As in torchmetrics, too few rows for
 /// `adjusted` give the plain score.
 class R2Score final : public Comparison {
 public:
@@ -87,7 +87,7 @@ public:
 
     /// Throws Error [RT-V40].
     void update(const at::Tensor& predictions, const at::Tensor& targets) override;
-    /// NaN when fewer than two rows were seen.
+    /// NaN with fewer than two rows.
     [[nodiscard]] Value compute() const override;
 
 private:

@@ -54,7 +54,7 @@ RTRAIN_DOOR Value MeanError::compute() const {
 RTRAIN_DOOR MeanAbsoluteError::MeanAbsoluteError(const ErrorOptions& options)
     : MeanError("MeanAbsoluteError", options) {
     if (!options.squared) {
-        throw wrong("RT-V43", "`squared` is of MeanSquaredError");
+        throw wrong("RT-V43", "squared is false; leave it true, or use MeanSquaredError");
     }
 }
 
@@ -64,7 +64,7 @@ RTRAIN_DOOR R2Score::R2Score(const R2Options& options)
         throw wrong("RT-V43", "num_outputs is ", options.num_outputs, ", adjusted ",
                     options.adjusted, "; expected at least 1, and at least 0");
     }
-    tally().sums.resize(static_cast<std::size_t>(options.num_outputs)); // residuals' squares
+    tally().sums.resize(static_cast<std::size_t>(options.num_outputs)); // of squared residuals
     tally().spreads.resize(tally().sums.size());                        // of targets
 }
 
@@ -114,7 +114,7 @@ RTRAIN_DOOR Value R2Score::compute() const {
     if (options_.multioutput == MultiOutput::raw_values && scores.size() > 1) {
         return {std::move(scores), {options_.num_outputs}};
     }
-    // As in scikit-learn, constant targets have no weights to go by.
+    // Constant targets give no weights; take the plain mean, like scikit-learn.
     return adjust(weights == 0 ? plain_sum / static_cast<double>(scores.size()) : sum / weights);
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a metric remembers of the rows that it has seen, and how what two ranks have seen becomes
-/// one. Whole numbers are added as such, so their sums have the same bits in any order.
-/// Cost tier 0: std only.
+/// The accumulated state of a metric, and how the states of two ranks are merged. Counts are
+/// integers, so their sums have the same bits in any order. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/packed.hpp>
@@ -16,12 +15,12 @@
 
 namespace rtrain::metric {
 
-/// Mean and squared deviations of numbers, without the cancellation of sums of squares: B. Welford,
-/// Technometrics 4, 1962; merge() after T. Chan, G. Golub, R. LeVeque, 1979.
+/// Mean and squared deviations, without the cancellation of sums of squares: B. Welford,
+/// Technometrics 4, 1962; merge() follows T. Chan, G. Golub, R. LeVeque, 1979.
 struct Spread {
     std::int64_t count = 0;
     double mean = 0;
-    double squares = 0; ///< of deviations from the mean, added up
+    double squares = 0; ///< sum of squared deviations from the mean
 
     void see(double value) {
         const double away = value - mean;
@@ -42,13 +41,12 @@ struct Spread {
     }
 };
 
-/// A metric chooses how many numbers of each kind it needs, and never changes that, except for
-/// samples.
+/// A metric chooses the number of entries of each kind once, except for samples.
 struct Tally {
     std::vector<std::int64_t> counts{}; ///< added up
     std::vector<double> sums{};         ///< added up
-    std::vector<double> maxima{};       ///< the greater one stays; NaN if one is NaN
-    std::vector<double> samples{};      ///< as many as there are, one behind the other
+    std::vector<double> maxima{};       ///< element-wise maximum; NaN if either is NaN
+    std::vector<double> samples{};      ///< concatenated; any number
     std::vector<Spread> spreads{};      ///< merged
 
     void clear() {
@@ -59,7 +57,7 @@ struct Tally {
         std::ranges::fill(spreads, Spread());
     }
 
-    /// One that is_like() this and has seen nothing.
+    /// Returns an empty tally with the same shape as this one.
     [[nodiscard]] Tally empty() const {
         Tally other{counts, sums, maxima, {}, spreads};
         other.clear();
@@ -77,7 +75,7 @@ struct Tally {
         }
     }
 
-    /// Adds what another one, which is_like() this, has seen behind this one.
+    /// Appends the state of `next`, which is_like() this.
     void merge(const Tally& next) {
         for (std::size_t i = 0; i < counts.size(); ++i) {
             counts[i] += next.counts[i];
@@ -94,7 +92,7 @@ struct Tally {
         }
     }
 
-    /// All but the samples, of which it says how many there are: equally many bytes on all ranks.
+    /// Packs all but the samples, for which it packs their number: equally many bytes on all ranks.
     void pack(rtrain::detail::Packer& out) const {
         out.put_all(counts);
         out.put_all(sums);
@@ -106,7 +104,7 @@ struct Tally {
         }
         out.put(samples.size());
     }
-    /// Takes the same, and returns how many samples there are.
+    /// Reverses pack(); returns the number of samples.
     [[nodiscard]] std::size_t unpack(rtrain::detail::Unpacker& in) {
         in.take_all(counts);
         in.take_all(sums);
@@ -114,7 +112,7 @@ struct Tally {
         in.take_all(spreads);
         return in.take<std::size_t>();
     }
-    /// The bytes that pack() gives.
+    /// Number of bytes that pack() writes.
     [[nodiscard]] std::size_t packed_size() const noexcept {
         return counts.size() * sizeof(std::int64_t) +
                (sums.size() + maxima.size()) * sizeof(double) + spreads.size() * sizeof(Spread) +

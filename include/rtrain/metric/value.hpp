@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a metric says: a number, or an array of them. Cost tier 0: std only.
+/// Value of a metric: a number, or an array of them. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -22,7 +22,7 @@ public:
     /// In row-major order.
     Value(std::vector<double> numbers, std::vector<std::int64_t> shape)
         : numbers_(std::move(numbers)), shape_(std::move(shape)) {}
-    /// Whole numbers, which a report shows as such.
+    /// Integers, reported without a decimal point.
     Value(const std::vector<std::int64_t>& counts, std::vector<std::int64_t> shape)
         : numbers_(counts.begin(), counts.end()), shape_(std::move(shape)), is_whole_(true) {}
 
@@ -35,11 +35,11 @@ public:
         }
         return numbers_.front();
     }
-    /// All numbers, the last dimension of shape() first.
+    /// All elements, in row-major order.
     [[nodiscard]] const std::vector<double>& numbers() const noexcept { return numbers_; }
-    /// Empty for one number.
+    /// Empty for a single number.
     [[nodiscard]] const std::vector<std::int64_t>& shape() const noexcept { return shape_; }
-    /// Whether it counts something.
+    /// True for counts.
     [[nodiscard]] bool is_whole() const noexcept { return is_whole_; }
 
 private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Learns which bytes become tokens from how often words stand in texts: the merges, and the ids,
-/// that Hugging Face's tokenizers finds (BpeTrainer, version 0.23). Cost tier 0: std only.
+/// Trains a byte-pair encoding from word counts; finds the same merges and ids as Hugging Face's
+/// tokenizers (BpeTrainer, version 0.23). Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/preprocess/byte_pairs.hpp>
@@ -21,15 +21,15 @@
 
 namespace rtrain::preprocess {
 
-/// What a Tokenizer learns.
+/// Options for training a Tokenizer.
 struct BytePairOptions {
-    /// Tokens at most, the 256 bytes and special tokens included.
+    /// Maximum vocabulary size, including the 256 bytes and special tokens.
     std::int64_t vocab_size = 30'000;
-    /// How often two tokens must stand beside each other to become one.
+    /// Minimum frequency of a pair of adjacent tokens to be merged.
     std::int64_t min_frequency = 0;
-    /// Texts that are one token wherever they stand; they get the first ids.
+    /// Texts that are one token wherever they occur; they get the first ids.
     std::vector<std::string> special_tokens = {};
-    /// A text that does not begin with a space is read as if it did.
+    /// Treats text that does not begin with a space as if it did.
     bool add_prefix_space = false;
 };
 
@@ -37,14 +37,13 @@ struct BytePairOptions {
 
 namespace rtrain::detail {
 
-/// How often each word, as bytes, stands in texts.
+/// Number of occurrences of each word, as bytes.
 using WordCounts = std::map<std::string, std::int64_t>;
 
-/// Again and again, of the pairs of tokens that stand beside each other within words the most
-/// frequent one becomes a token; of equally frequent ones that with the smaller ids, of the left
-/// token first. Ids: special tokens, then bytes in the order of the characters that spell them,
-/// then what is merged. Two merges may give one token: it has the id, and goes on with the pairs,
-/// of the first.
+/// Repeatedly merges the most frequent pair of adjacent tokens within words into a token. Ties are
+/// resolved in favour of smaller ids, left token first. Ids: special tokens, then bytes in the
+/// order of their characters in the vocabulary, then merged tokens. If two merges give the same
+/// token, it has the id and the pairs of the first.
 class BytePairTrainer {
 public:
     BytePairTrainer(const WordCounts& words, const preprocess::BytePairOptions& options)
@@ -70,7 +69,7 @@ public:
                static_cast<std::int64_t>(spelled_.size()) < options_.vocab_size) {
             Candidate best = take_best();
             if (const std::int64_t now = counts_[best.pair]; best.count != now) {
-                best.count = now; // merges took some away since
+                best.count = now; // earlier merges consumed some
                 offer(std::move(best));
                 continue;
             }
@@ -101,15 +100,15 @@ private:
     struct Candidate {
         std::int64_t count;
         Pair pair;
-        std::vector<std::size_t> words; ///< that may have it, in order
-        /// Comes later.
+        std::vector<std::size_t> words; ///< that may contain the pair, in order
+        /// Sorts later.
         friend bool operator<(const Candidate& left, const Candidate& right) {
             return left.count != right.count ? left.count < right.count : left.pair > right.pair;
         }
     };
 
     [[nodiscard]] static std::map<std::string, unsigned char> spelled_bytes() {
-        std::map<std::string, unsigned char> bytes; // UTF-8 has the order of code points
+        std::map<std::string, unsigned char> bytes; // UTF-8 sorts like code points
         for (int byte = 0; byte < 256; ++byte) {
             const char one = static_cast<char>(byte);
             bytes.emplace(spell({&one, 1}), static_cast<unsigned char>(byte));
@@ -117,7 +116,7 @@ private:
         return bytes;
     }
 
-    /// Of a token; the next one if it is new.
+    /// Id of a token; the next free one if it is new.
     [[nodiscard]] Id id_of(const std::string& spelled) {
         const auto [at, is_new] = ids_.try_emplace(spelled, static_cast<Id>(spelled_.size()));
         if (is_new) {
@@ -137,7 +136,7 @@ private:
         offer_all(std::move(places));
     }
 
-    /// The pair stands `times` more in a word.
+    /// Adds `times` to the count of the pair in a word.
     void add(const Pair& pair, std::int64_t times, std::size_t word,
              OfPair<std::vector<std::size_t>>& places) {
         counts_[pair] += times * words_[word].count;
@@ -176,8 +175,8 @@ private:
         offer_all(std::move(places));
     }
 
-    /// The count of the pair itself stays, as it is never looked at again, unless what is merged
-    /// was a token before.
+    /// The count of the pair itself is unchanged, because it is never read again, unless the merged
+    /// token existed before.
     void merge_in(std::size_t word, const Pair& pair, Id both,
                   OfPair<std::vector<std::size_t>>& places) {
         auto& tokens = words_[word].tokens;
@@ -207,7 +206,7 @@ private:
         for (std::size_t id = 0; id < spelled_.size(); ++id) {
             (void)pairs.add_token(spelled_[id], static_cast<std::int64_t>(id));
         }
-        OfPair<std::size_t> last; // of a pair that was merged again, that counts
+        OfPair<std::size_t> last; // for a pair merged again, this one counts
         for (std::size_t i = 0; i < merges_.size(); ++i) {
             last[merges_[i]] = i;
         }

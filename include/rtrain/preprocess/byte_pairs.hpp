@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Byte-pair encoding: a vocabulary of byte strings, and which two of them become one, in order.
-/// After R. Sennrich et al.: Neural machine translation of rare words with subword units, 2016.
-/// Cost tier 0: std only.
+/// Byte-pair encoding: a vocabulary of byte strings, and an ordered list of merges. Follows R.
+/// Sennrich et al.: Neural machine translation of rare words with subword units, 2016. Cost tier 0:
+/// std only.
 #pragma once
 
 #include <rtrain/preprocess/words.hpp>
@@ -27,7 +27,7 @@ class BytePairs {
 public:
     BytePairs() { of_byte_.fill(-1); }
 
-    /// `spelled`: as spell() writes bytes. False when the token or the id is taken.
+    /// `spelled`: as written by spell(). False if the token or the id exists.
     [[nodiscard]] bool add_token(const std::string& spelled, std::int64_t id) {
         if (!spelled_.try_emplace(id, spelled).second || !ids_.try_emplace(spelled, id).second) {
             return false;
@@ -37,7 +37,7 @@ public:
         }
         return true;
     }
-    /// The next merge. False when one of the three is not in the vocabulary.
+    /// Appends a merge. False if one of the three tokens is missing from the vocabulary.
     [[nodiscard]] bool add_merge(const std::string& left, const std::string& right) {
         const auto a = id_of(left);
         const auto b = id_of(right);
@@ -54,7 +54,7 @@ public:
         const auto found = ids_.find(spelled);
         return found == ids_.end() ? std::nullopt : std::optional(found->second);
     }
-    /// -1 where the vocabulary lacks a byte.
+    /// -1 for a byte missing from the vocabulary.
     [[nodiscard]] const std::array<std::int64_t, 256>& byte_ids() const noexcept {
         return of_byte_;
     }
@@ -65,12 +65,12 @@ public:
         return merged_;
     }
 
-    /// The ids of a word, whose bytes are all in the vocabulary: again and again, of the pairs that
-    /// stand beside each other the one that was learned first becomes one, from the left.
+    /// Returns the ids of a word whose bytes are all in the vocabulary: repeatedly applies the
+    /// earliest learned merge to adjacent pairs, from the left.
     [[nodiscard]] std::vector<std::int64_t> encode(std::string_view word) const {
         constexpr auto none = static_cast<std::size_t>(-1);
         struct Piece {
-            std::int64_t id; ///< -1: it went into the one before it
+            std::int64_t id; ///< -1: merged into the preceding one
             std::size_t before, after;
         };
         std::vector<Piece> pieces;
@@ -100,7 +100,7 @@ public:
             }
             const auto now = merges_.find({piece.id, pieces[piece.after].id});
             if (now == merges_.end() || now->second.rank != rank) {
-                continue; // one of the two was changed since
+                continue; // one of the two has changed since
             }
             Piece& right = pieces[piece.after];
             piece.id = id;
@@ -136,7 +136,7 @@ private:
     std::unordered_map<std::string, std::int64_t> ids_;
     std::array<std::int64_t, 256> of_byte_{};
     std::unordered_map<std::pair<std::int64_t, std::int64_t>, Merge, PairHash> merges_;
-    std::vector<std::pair<std::string, std::string>> merged_; ///< in the order of the file
+    std::vector<std::pair<std::string, std::string>> merged_; ///< in file order
 };
 
 } // namespace rtrain::detail

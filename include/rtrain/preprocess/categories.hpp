@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The values of columns that hold categories: one text, integer or real number in each row.
+/// Values of categorical columns: one string, integer or real number per row.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -29,7 +29,7 @@
 
 namespace rtrain::preprocess {
 
-/// One value of a column. Booleans are the integers 0 and 1.
+/// A value of a column. Booleans are the integers 0 and 1.
 using Value = std::variant<std::int64_t, double, std::string>;
 
 } // namespace rtrain::preprocess
@@ -41,7 +41,7 @@ namespace rtrain::detail {
     return kinds[value.index()];
 }
 
-/// The rows of a column, one value each.
+/// A column with one value per row.
 class ValueColumn {
 public:
     /// Throws DataError [RT-D2, RT-D56].
@@ -73,7 +73,7 @@ public:
 
     [[nodiscard]] std::int64_t size() const noexcept { return rows_; }
 
-    /// None for a row without a value.
+    /// Empty for a row without a value.
     [[nodiscard]] std::optional<preprocess::Value> operator[](std::int64_t row) const {
         if (valid_.defined() && !valid_.const_data_ptr<bool>()[row]) {
             return std::nullopt;
@@ -94,14 +94,15 @@ private:
     at::Tensor integer_, real_, valid_;
 };
 
-/// The error of an encoder that meets a row without a value.
+/// Returns the error of an encoder for a row without a value.
 [[nodiscard]] inline DataError missing_value(const std::string& name) {
-    return DataError("RT-D57", concat("column \"", name,
-                                      "\" has rows without a value; put a SimpleImputer before, or "
-                                      "leave these rows out"));
+    return DataError("RT-D57",
+                     concat("column \"", name,
+                            "\" has rows without a value; put a SimpleImputer before it, or "
+                            "remove these rows"));
 }
 
-/// How often a column has which value.
+/// Counts the occurrences of each value in a column.
 class Counts {
 public:
     /// Throws DataError [RT-D2, RT-D56].
@@ -147,9 +148,9 @@ public:
 
     [[nodiscard]] std::int64_t missing() const noexcept { return missing_; }
 
-    /// Each value and its count, by value: numbers by size, text by its bytes. Throws DataError
-    /// [RT-D56] where the column was text in one block and numbers in another, [RT-D58] where there
-    /// is no value.
+    /// Returns values and counts sorted by value: numbers numerically, text by bytes. Throws
+    /// DataError [RT-D56] if the column was text in one block and numbers in another, [RT-D58] if
+    /// it has no value.
     [[nodiscard]] std::vector<std::pair<preprocess::Value, std::int64_t>>
     sorted(const std::string& name) const {
         std::vector<std::pair<preprocess::Value, std::int64_t>> values(counts_.begin(),
@@ -172,11 +173,11 @@ private:
     std::int64_t missing_ = 0;
 };
 
-/// The values that a column may have, numbered.
+/// The numbered categories of a column.
 class Categories {
 public:
     Categories() = default;
-    /// There is at least one; all are of one kind.
+    /// `values`: at least one; all of one kind.
     explicit Categories(std::vector<preprocess::Value> values) : values_(std::move(values)) {
         for (const preprocess::Value& value : values_) {
             numbers_.emplace(value, static_cast<std::int64_t>(numbers_.size()));
@@ -185,7 +186,7 @@ public:
 
     [[nodiscard]] const std::vector<preprocess::Value>& values() const noexcept { return values_; }
 
-    /// The number of each row's value, int64 of shape (rows); -1 for one that is not among these.
+    /// Returns the category number of each row, int64 of shape (rows); -1 for an unknown value.
     /// Throws DataError [RT-D2, RT-D56, RT-D57].
     [[nodiscard]] at::Tensor numbers_of(const data::Batch& batch, const std::string& name) const {
         const ValueColumn column(batch, name);
@@ -206,7 +207,8 @@ public:
         return numbers;
     }
 
-    /// The values with these numbers, as a column. Each must be in [0, values().size()).
+    /// Writes the values with these numbers as a column. Each number must be in [0,
+    /// values().size()).
     void put_values(ChangedBatch& batch, const std::string& name, const at::Tensor& numbers) const {
         const auto* const number = numbers.const_data_ptr<std::int64_t>();
         std::vector<preprocess::Value> rows;
@@ -220,7 +222,7 @@ public:
         }
     }
 
-    /// Text is saved as bytes, so it need not be UTF-8.
+    /// Saves text as bytes, so it need not be UTF-8.
     void save(StateWriter& out) const {
         if (std::holds_alternative<std::string>(values_.front())) {
             const data::Ragged text = as_text(values_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Chain: preprocessors one behind the other.
+/// Chain: a sequence of preprocessors.
 #pragma once
 
 #include <rtrain/data/batch.hpp>
@@ -16,8 +16,8 @@
 
 namespace rtrain::preprocess {
 
-/// Each preprocessor sees what those before it return; each is fitted to that, with a pass over the
-/// data set of its own. One's own type may stand in a chain: see Preprocessor and Fittable.
+/// Each preprocessor transforms the output of the previous one, and is fitted to it in a separate
+/// pass through the data set. Custom types can be part of a chain: see Preprocessor and Fittable.
 ///
 /// @code
 /// rtrain::preprocess::Chain chain(rtrain::preprocess::SimpleImputer({"age"}),
@@ -30,7 +30,7 @@ class Chain {
 public:
     explicit Chain(P... preprocessors) : stages_(std::move(preprocessors)...) {}
 
-    /// Throws what they throw. *Collective* when `ranks` are given.
+    /// Throws the errors of their fit(). *Collective* if `ranks` is given.
     void fit(const data::Dataset& rows, HookRanks* ranks = nullptr) { fit_from<0>(rows, ranks); }
 
     [[nodiscard]] data::Batch transform(const data::Batch& batch) const {
@@ -40,13 +40,13 @@ public:
         return changed;
     }
 
-    /// The preprocessor with this number, from 0.
+    /// The preprocessor at index `number`, from 0.
     template <std::size_t number>
     [[nodiscard]] const auto& get() const noexcept {
         return std::get<number>(stages_);
     }
 
-    /// Those that hold nothing are left out.
+    /// Skips preprocessors without state.
     void save(StateWriter& out) const {
         std::size_t number = 0;
         std::apply([&](const P&... stage) { (save_stage(stage, out, number++), ...); }, stages_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A preprocessor that numbers the characters of text.
+/// A preprocessor that maps the characters of text to numbers.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -26,7 +26,7 @@
 
 namespace rtrain::detail {
 
-/// Which characters a text column has.
+/// The characters that occur in a text column.
 class Alphabet {
 public:
     void add(const data::Batch& batch, const std::string& name) {
@@ -49,7 +49,7 @@ public:
     void pack(Packer& out) const { out.put(codes_); }
     void unpack(Unpacker& in) { codes_ = in.take_vector<std::int64_t>(); }
 
-    /// Code points, in order.
+    /// Code points, sorted.
     [[nodiscard]] const std::vector<std::int64_t>& codes() const noexcept { return codes_; }
 
 private:
@@ -64,8 +64,8 @@ private:
 
 namespace rtrain::preprocess {
 
-/// Each character (Unicode code point) a token, numbered from 0 by code point; fit() learns which
-/// there are in all columns together. One that it has not seen is an error.
+/// Each character (Unicode code point) is a token, numbered from 0 by code point; fit() collects
+/// the characters of all columns together. An unknown character is an error.
 ///
 /// @code
 /// rtrain::preprocess::CharacterTokenizer tokenizer({"text"});
@@ -73,13 +73,12 @@ namespace rtrain::preprocess {
 /// @endcode
 class CharacterTokenizer {
 public:
-    /// Results replace the columns, unless `output_columns` has other names. Throws DataError
-    /// [RT-D59].
+    /// Results replace the columns unless `output_columns` names others. Throws DataError [RT-D59].
     explicit CharacterTokenizer(Names columns, Names output_columns = {})
         : columns_(std::move(columns)),
           output_(rtrain::detail::output_names(columns_, std::move(output_columns))) {}
 
-    /// Throws DataError [RT-D2, RT-D56, RT-D58, RT-D61]. *Collective* when `ranks` are given.
+    /// Throws DataError [RT-D2, RT-D56, RT-D58, RT-D61]. *Collective* if `ranks` is given.
     void fit(const data::Dataset& rows, HookRanks* ranks = nullptr) {
         rtrain::detail::Alphabet all;
         rtrain::detail::gather(rows, ranks,
@@ -96,7 +95,7 @@ public:
                                        [&](std::string_view text) { return encode(text); });
     }
 
-    /// How many tokens there are.
+    /// Number of tokens.
     [[nodiscard]] std::int64_t size() const noexcept {
         return static_cast<std::int64_t>(codes_.size());
     }
@@ -111,7 +110,7 @@ public:
             if (found == codes_.end() || *found != static_cast<std::int64_t>(code)) {
                 throw DataError("RT-D61",
                                 rtrain::detail::concat("the character \"", text.substr(0, bytes),
-                                                       "\" was in no text of fit()"));
+                                                       "\" did not occur in fit()"));
             }
             ids.push_back(found - codes_.begin());
             text.remove_prefix(bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Columns of a batch as preprocessors read and replace them.
+/// How preprocessors read and replace columns of a batch.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -27,8 +27,7 @@ using Names = std::vector<std::string>;
 
 namespace rtrain::detail {
 
-/// Where the results of `columns` go: there, unless `output` says otherwise. Throws DataError
-/// [RT-D59].
+/// Output columns of a preprocessor: `columns` unless `output` is set. Throws DataError [RT-D59].
 [[nodiscard]] inline preprocess::Names output_names(const preprocess::Names& columns,
                                                     preprocess::Names output) {
     if (columns.empty()) {
@@ -36,8 +35,8 @@ namespace rtrain::detail {
     }
     if (!output.empty() && output.size() != columns.size()) {
         throw DataError("RT-D59",
-                        concat("a preprocessor of ", columns.size(), " columns was given ",
-                               output.size(), " output columns; give as many, or none"));
+                        concat("a preprocessor of ", columns.size(), " columns has ", output.size(),
+                               " output columns; give the same number, or none"));
     }
     if (output.empty()) {
         return columns;
@@ -63,18 +62,18 @@ inline void require_fitted(bool is_fitted, std::string_view who) {
                                [&](const auto& column) { return column.first == name; });
 }
 
-/// A tensor as one value for each row of `like`: its shape has as many dimensions.
+/// Reshapes a tensor of one value per row to broadcast against `like`.
 [[nodiscard]] inline at::Tensor as_rows(const at::Tensor& values, const at::Tensor& like) {
     std::vector<std::int64_t> shape(static_cast<std::size_t>(like.dim()), 1);
     shape.front() = values.size(0);
     return values.view(shape);
 }
 
-/// The column `name`, which holds real numbers. Throws DataError [RT-D2, RT-D56].
+/// Returns the column `name`, which must hold real numbers. Throws DataError [RT-D2, RT-D56].
 [[nodiscard]] inline const at::Tensor& numeric_column(const data::Batch& batch,
                                                       const std::string& name) {
     if (is_ragged(batch, name)) {
-        throw wrong_column(name, "is ragged", "numbers, as many in each row");
+        throw wrong_column(name, "is ragged", "equally many numbers in each row");
     }
     const at::Tensor& column = batch[name];
     if (column.is_complex()) {
@@ -83,7 +82,7 @@ inline void require_fitted(bool is_fitted, std::string_view who) {
     return column;
 }
 
-/// The same as double, with NaN in the rows without a value.
+/// Same as double, with NaN in rows without a value.
 [[nodiscard]] inline at::Tensor numbers(const data::Batch& batch, const std::string& name) {
     const at::Tensor values = numeric_column(batch, name).to(at::kDouble);
     const at::Tensor valid = batch.valid(name);
@@ -92,18 +91,18 @@ inline void require_fitted(bool is_fitted, std::string_view who) {
                            : values;
 }
 
-/// The type of what is computed from a column: its own, or double when that is no float.
+/// The result type for a column: its own, or double if that is not a floating-point type.
 [[nodiscard]] inline at::ScalarType real_type(const at::Tensor& column) {
     return column.is_floating_point() ? column.scalar_type() : at::kDouble;
 }
 
-/// A copy of a batch in which columns are replaced, added, removed. Tensors are shared.
+/// A copy of a batch in which columns can be replaced, added and removed. Tensors are shared.
 class ChangedBatch {
 public:
     explicit ChangedBatch(const data::Batch& batch)
         : columns_(batch.columns()), ragged_(batch.ragged_columns()), masks_(batch.masks()) {}
 
-    /// The new column stands where one of this name stood, else last.
+    /// Replaces the column of this name in place, or appends it.
     void set(const std::string& name, at::Tensor column, at::Tensor valid = {}) {
         erase_from(ragged_, name);
         put(columns_, name, std::move(column));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Concatenator: columns of numbers side by side in one, which a model takes.
+/// Concatenator: joins numeric columns into one, as model input.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -19,19 +19,19 @@
 
 namespace rtrain::preprocess {
 
-/// Puts columns into one of shape (rows, width) and drops them; the rows of one with more
-/// dimensions are flattened. Nothing is fitted.
+/// Joins columns into one of shape (rows, width) and removes them; columns with more dimensions are
+/// flattened per row. Needs no fit().
 ///
 /// @code
 /// rtrain::preprocess::Concatenator features({"age", "color"}, {.output_column_name = "x"});
 /// @endcode
 class Concatenator {
 public:
-    /// Names of columns, of what comes out and what stays.
+    /// Options of Concatenator.
     struct Options {
-        /// Name of the column that is made.
+        /// Name of the resulting column.
         std::string output_column_name = "concat_out";
-        /// Unset: the type to which torch promotes those of the columns.
+        /// Unset: the promoted type of the columns.
         std::optional<at::ScalarType> dtype = std::nullopt;
     };
 

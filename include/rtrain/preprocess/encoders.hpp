@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Preprocessors that number categories: text, integers or real numbers, one in each row. Rows
-/// without a value are an error in fit() and transform(), as with Ray: put a SimpleImputer before.
-/// They work on the CPU; results are on the device of the batch's tensors.
+/// Preprocessors that number categories: text, integers or real numbers, one per row. Rows without
+/// a value are an error in fit() and transform(), as in Ray: put a SimpleImputer before them. They
+/// compute on the CPU; results are on the device of the batch's tensors.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -28,7 +28,7 @@
 
 namespace rtrain::detail {
 
-/// The categories of some columns.
+/// Base of the encoders: the categories of each column.
 class Encoder {
 public:
     /// Throws DataError [RT-D59].
@@ -36,7 +36,7 @@ public:
         : name_(name), columns_(std::move(columns)),
           output_(output_names(columns_, std::move(output_columns))) {}
 
-    /// `select(counted values, column)` gives the categories.
+    /// `select(counted values, column)` returns the categories.
     template <class Select>
     void fit(const data::Dataset& rows, HookRanks* ranks, const Select& select) {
         std::vector<Categories> fitted;
@@ -54,7 +54,7 @@ public:
         fitted_ = std::move(fitted);
     }
 
-    /// Calls `set(changed batch, output column, numbers, how many categories)` for each column.
+    /// Calls `set(changed batch, output column, numbers, number of categories)` for each column.
     template <class Set>
     [[nodiscard]] data::Batch transform(const data::Batch& batch, const Set& set) const {
         require_fitted(!fitted_.empty(), name_);
@@ -81,7 +81,7 @@ public:
         fitted_ = std::move(fitted);
     }
 
-    /// Of the column `name`. Throws DataError [RT-D2, RT-D55].
+    /// The categories of the column `name`. Throws DataError [RT-D2, RT-D55].
     [[nodiscard]] const Categories& of(std::string_view name) const {
         require_fitted(!fitted_.empty(), name_);
         const auto found = std::ranges::find(columns_, name);
@@ -100,12 +100,12 @@ private:
     std::vector<Categories> fitted_; ///< empty before fit()
 };
 
-/// All categories, by value.
+/// Selects all categories, sorted by value.
 [[nodiscard]] inline auto all_categories() {
     return [](auto counted, const std::string& /*name*/) { return counted; };
 }
 
-/// Sets int64 numbers; values that fit() has not seen are -1, and masked as missing.
+/// Sets int64 numbers; values unknown to fit() are -1, and masked as missing.
 [[nodiscard]] inline auto set_numbers() {
     return [](ChangedBatch& changed, const std::string& name, const at::Tensor& numbers,
               std::int64_t /*categories*/) {
@@ -118,20 +118,19 @@ private:
 
 namespace rtrain::preprocess {
 
-/// Categories by number, from 0 in their order: int64 of shape (rows). A value that fit() has not
-/// seen is -1 and counts as missing: batch.valid(column) is false there.
+/// Replaces categories by their index in sorted order: int64 of shape (rows). A value unknown to
+/// fit() is -1 and counts as missing: batch.valid(column) is false there.
 ///
 /// @code
 /// rtrain::preprocess::OrdinalEncoder encoder({"level"}); // "L3", "L4", "L5" become 0, 1, 2
 /// @endcode
 class OrdinalEncoder {
 public:
-    /// Results replace the columns, unless `output_columns` has other names. Throws DataError
-    /// [RT-D59].
+    /// Results replace the columns unless `output_columns` names others. Throws DataError [RT-D59].
     explicit OrdinalEncoder(Names columns, Names output_columns = {})
         : encoder_("OrdinalEncoder", std::move(columns), std::move(output_columns)) {}
 
-    /// Throws DataError [RT-D2, RT-D56, RT-D57, RT-D58]. *Collective* when `ranks` are given.
+    /// Throws DataError [RT-D2, RT-D56, RT-D57, RT-D58]. *Collective* if `ranks` is given.
     void fit(const data::Dataset& rows, HookRanks* ranks = nullptr) {
         encoder_.fit(rows, ranks, rtrain::detail::all_categories());
     }
@@ -139,7 +138,7 @@ public:
     [[nodiscard]] data::Batch transform(const data::Batch& batch) const {
         return encoder_.transform(batch, rtrain::detail::set_numbers());
     }
-    /// The categories of a column, by number. Throws DataError [RT-D2, RT-D55].
+    /// The categories of a column, by index. Throws DataError [RT-D2, RT-D55].
     [[nodiscard]] const std::vector<Value>& categories(std::string_view column) const {
         return encoder_.of(column).values();
     }
@@ -151,14 +150,14 @@ private:
     rtrain::detail::Encoder encoder_;
 };
 
-/// Each category a column of zeros and ones: uint8 of shape (rows, categories), in the order of
-/// categories. A value that fit() has not seen, or that is too rare, is all zeros.
+/// One-hot encoding: uint8 of shape (rows, categories), in the order of the categories. A value
+/// that is unknown to fit(), or too rare, is all zeros.
 class OneHotEncoder {
 public:
-    /// How many categories a column has, and where it goes.
+    /// Options of OneHotEncoder.
     struct Options {
-        /// At most so many categories of a column: the most frequent ones, most frequent first, of
-        /// equally frequent ones the smaller value first.
+        /// Maximum number of categories of a column: the most frequent ones, in descending
+        /// frequency; ties in ascending order of value.
         std::map<std::string, std::int64_t> max_categories = {};
         Names output_columns = {};
     };
@@ -180,7 +179,7 @@ public:
         }
     }
 
-    /// As OrdinalEncoder.
+    /// Same as OrdinalEncoder::fit().
     void fit(const data::Dataset& rows, HookRanks* ranks = nullptr) {
         encoder_.fit(rows, ranks, [&](auto counted, const std::string& name) {
             if (const auto most = max_categories_.find(name); most != max_categories_.end()) {
@@ -200,7 +199,7 @@ public:
                 at::arange(categories, numbers.options()).eq(numbers.unsqueeze(1)).to(at::kByte));
         });
     }
-    /// The categories of a column, in the order of their numbers.
+    /// The categories of a column, by index.
     [[nodiscard]] const std::vector<Value>& categories(std::string_view column) const {
         return encoder_.of(column).values();
     }
@@ -213,7 +212,7 @@ private:
     std::map<std::string, std::int64_t> max_categories_;
 };
 
-/// Labels by number, for the targets of a classifier, and back. As OrdinalEncoder, for one column.
+/// Maps the labels of a classifier to numbers and back. Like OrdinalEncoder, for one column.
 class LabelEncoder {
 public:
     explicit LabelEncoder(std::string label_column, std::string output_column = "")
@@ -226,8 +225,8 @@ public:
     [[nodiscard]] data::Batch transform(const data::Batch& batch) const {
         return encoder_.transform(batch, rtrain::detail::set_numbers());
     }
-    /// Numbers as labels again: a model's predictions, for people. Throws DataError [RT-D2,
-    /// RT-D55], and [RT-D56] for what is no number of a label.
+    /// Maps numbers, such as predictions, back to labels. Throws DataError [RT-D2, RT-D55], and
+    /// [RT-D56] for an invalid label number.
     [[nodiscard]] data::Batch inverse_transform(const data::Batch& batch) const {
         const auto& categories = encoder_.of(encoder_.columns().front());
         const std::string& name = encoder_.output().front();
@@ -236,7 +235,7 @@ public:
         const auto labels = static_cast<std::int64_t>(categories.values().size());
         if (numbers.dim() != 1 || numbers.lt(0).logical_or(numbers.ge(labels)).any().item<bool>()) {
             throw rtrain::detail::wrong_column(
-                name, "has other values than numbers of labels",
+                name, "has values that are not label numbers",
                 rtrain::detail::concat("one number in each row, from 0 to ", labels - 1));
         }
         rtrain::detail::ChangedBatch changed(batch);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How preprocessors are fitted: what they must know of the rows is gathered block by block, each
-/// rank its blocks, and merged in the order of blocks. Blocks follow from row numbers alone, so any
-/// number of ranks gets the same bits.
+/// Fits preprocessors: each rank gathers statistics of its blocks of rows, which are then merged in
+/// block order. Blocks depend on row numbers alone, so the result is bit-identical for any number
+/// of ranks.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -26,7 +26,7 @@
 
 namespace rtrain::preprocess {
 
-/// What can stand in a Chain, and be used in the training loop. State::add() takes it, too, when it
+/// A preprocessor: usable in a Chain and in the training loop. State::add() also accepts it if it
 /// has save(StateWriter&) const and load(const StateReader&).
 template <class P>
 concept Preprocessor = std::copy_constructible<P> &&
@@ -34,7 +34,7 @@ concept Preprocessor = std::copy_constructible<P> &&
     { preprocessor.transform(batch) } -> std::convertible_to<data::Batch>;
 };
 
-/// One that learns from rows first: alone, or with other ranks, which all call it.
+/// A preprocessor with a fit(): on one process, or collectively on all ranks.
 template <class P>
 concept Fittable = Preprocessor<P> &&
     requires(P& preprocessor, const data::Dataset& rows, HookRanks* ranks) {
@@ -45,11 +45,12 @@ concept Fittable = Preprocessor<P> &&
 
 namespace rtrain::detail {
 
-/// Rows of a block, which one rank reads, and of what it holds of it at a time.
+/// Rows per block, and the most rows that a rank keeps in memory at a time.
 inline constexpr std::int64_t fit_block_rows = std::int64_t{64} * 1024;
 inline constexpr std::int64_t fit_piece_rows = std::int64_t{4} * 1024;
 
-/// What is gathered of some rows: add() takes the next of a block, merge() those of the next block.
+/// Statistics of rows: add() takes the next rows of a block, merge() the statistics of the next
+/// block.
 template <class G>
 concept Gathered = std::copyable<G> &&
     requires(G& gathered, const G& next, const data::Batch& batch, Packer& out, Unpacker& in) {
@@ -59,7 +60,7 @@ concept Gathered = std::copyable<G> &&
     gathered.unpack(in);
 };
 
-/// What `empty` gathers of a block.
+/// Gathers the statistics of a block, starting from `empty`.
 template <Gathered G>
 [[nodiscard]] G gather_block(const data::Dataset& rows, std::int64_t block, G empty) {
     const std::int64_t end = std::min((block + 1) * fit_block_rows, rows.size());
@@ -69,8 +70,8 @@ template <Gathered G>
     return empty;
 }
 
-/// What `empty` gathers of all rows. With `ranks`, all call it, and rank r reads the blocks r, r +
-/// size, ...; a block that cannot be read is an error on all ranks.
+/// Gathers the statistics of all rows, starting from `empty`. With `ranks` it is collective, and
+/// rank r reads blocks r, r + size, ...; a block that cannot be read is an error on all ranks.
 template <Gathered G>
 [[nodiscard]] G gather(const data::Dataset& rows, HookRanks* ranks, const G& empty) {
     const c10::NoGradGuard no_grad;
@@ -99,7 +100,7 @@ template <Gathered G>
     return all;
 }
 
-/// The same statistics of several columns, each by itself.
+/// Separate statistics for several columns.
 template <class S>
 class OfColumns {
 public:
@@ -137,11 +138,11 @@ private:
     std::vector<S> statistics_;
 };
 
-/// Of a column that has no value in any row. The error is the same on all ranks.
+/// Returns the error for a column without a value in any row. It is the same on all ranks.
 [[nodiscard]] inline DataError nothing_to_fit(const std::string& name) {
     return DataError("RT-D58", concat("column \"", name,
-                                      "\" has no value in any row, so nothing can be fitted to it; "
-                                      "check the data set, or leave the column out"));
+                                      "\" has no value in any row, so it cannot be fitted; "
+                                      "check the data set, or omit the column"));
 }
 
 } // namespace rtrain::detail

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// SimpleImputer: values for rows that have none. Missing are the rows that batch.valid() names,
-/// and NaN.
+/// SimpleImputer: fills in missing values. Rows that batch.valid() excludes, and NaN, are missing.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -29,14 +28,14 @@
 
 namespace rtrain::preprocess {
 
-/// Which value a SimpleImputer fills in.
+/// Strategy of a SimpleImputer.
 enum class Impute : unsigned char {
-    mean,          ///< of each element; a column that is no float becomes double
-    most_frequent, ///< of texts or numbers, one a row; of equally frequent ones the smallest
+    mean,          ///< of each element; a column that is not floating-point becomes double
+    most_frequent, ///< of texts or numbers, one per row; ties: the smallest
     constant,      ///< Options::fill_value; nothing is fitted
 };
 
-/// Fills in values where there are none.
+/// Replaces missing values.
 ///
 /// @code
 /// rtrain::preprocess::SimpleImputer ages({"age"}); // with the mean
@@ -45,30 +44,29 @@ enum class Impute : unsigned char {
 /// @endcode
 class SimpleImputer {
 public:
-    /// What stands in for missing values.
+    /// Options of SimpleImputer.
     struct Options {
-        Impute strategy = Impute::mean;                 ///< what it is
-        std::optional<Value> fill_value = std::nullopt; ///< of Impute::constant
+        Impute strategy = Impute::mean;                 ///< which value to fill in
+        std::optional<Value> fill_value = std::nullopt; ///< for Impute::constant
         Names output_columns = {};
     };
 
-    /// Throws DataError [RT-D59], also where strategy and fill_value do not go together.
+    /// Throws DataError [RT-D59], also if strategy and fill_value are inconsistent.
     explicit SimpleImputer(Names columns) : SimpleImputer(std::move(columns), Options()) {}
     SimpleImputer(Names columns, Options options)
         : columns_(std::move(columns)), strategy_(options.strategy),
           output_(rtrain::detail::output_names(columns_, std::move(options.output_columns))) {
         if ((strategy_ == Impute::constant) != options.fill_value.has_value()) {
-            throw DataError("RT-D59",
-                            "SimpleImputer takes a fill_value with the strategy constant, "
-                            "and with no other");
+            throw DataError("RT-D59", "SimpleImputer needs a fill_value for the strategy constant, "
+                                      "and supports it for no other");
         }
         if (options.fill_value) {
             fitted_.assign(columns_.size(), Fill{{}, *std::move(options.fill_value)});
         }
     }
 
-    /// Throws DataError [RT-D2, RT-D56, RT-D57, RT-D58]. *Collective* when `ranks` are given. With
-    /// a constant it reads nothing.
+    /// Throws DataError [RT-D2, RT-D56, RT-D57, RT-D58]. *Collective* if `ranks` is given. Reads
+    /// nothing for Impute::constant.
     void fit(const data::Dataset& rows, HookRanks* ranks = nullptr) {
         using namespace rtrain::detail;
         std::vector<Fill> fitted;
@@ -95,8 +93,8 @@ public:
         fitted_ = std::move(fitted);
     }
 
-    /// Throws DataError [RT-D2, RT-D55], and [RT-D56] where the value to fill in is of another type
-    /// than the column.
+    /// Throws DataError [RT-D2, RT-D55], and [RT-D56] if the fill value and the column differ in
+    /// type.
     [[nodiscard]] data::Batch transform(const data::Batch& batch) const {
         using namespace rtrain::detail;
         require_fitted(!fitted_.empty(), "SimpleImputer");
@@ -137,7 +135,7 @@ public:
     }
 
 private:
-    /// What is filled in: means in the shape of a row, else one value.
+    /// Fill value: means in the shape of a row, or a single value.
     struct Fill {
         at::Tensor mean;
         Value value;
@@ -166,7 +164,7 @@ private:
             real != nullptr && column.is_floating_point()) {
             return column.masked_fill(missing, *real);
         }
-        throw wrong_column(name, "has numbers of another type than the value to fill in",
+        throw wrong_column(name, "has numbers of a different type than the fill value",
                            kind_of(fill.value));
     }
 
@@ -175,7 +173,7 @@ private:
         using namespace rtrain::detail;
         const auto* const text = std::get_if<std::string>(&fill.value);
         if (fill.mean.defined() || text == nullptr) {
-            throw wrong_column(name, "is ragged", "numbers, like the value to fill in");
+            throw wrong_column(name, "is ragged", "numbers, like the fill value");
         }
         const ValueColumn column(batch, name);
         std::vector<Value> rows;

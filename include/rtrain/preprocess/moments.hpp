@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Mean, variance and range of each element of a column's rows. Missing values and NaN do not
-/// count. Sums are plain loops in double: torch's own would depend on the number of threads.
+/// Mean, variance and range of each element of a column's rows, ignoring missing values and NaN.
+/// Sums are plain loops in double: torch's own would depend on the number of threads.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -47,8 +47,9 @@ public:
         merge(piece, name);
     }
 
-    /// Pairwise, after T. Chan, G. Golub, R. LeVeque: Updating formulae and a pairwise algorithm
-    /// for computing sample variances, 1979. Throws DataError [RT-D56] when rows differ in shape.
+    /// Pairwise, following T. Chan, G. Golub, R. LeVeque: Updating formulae and a pairwise
+    /// algorithm for computing sample variances, 1979. Throws DataError [RT-D56] if rows differ in
+    /// shape.
     void merge(const Moments& next, const std::string& name) {
         if (next.is_empty_) {
             return;
@@ -92,7 +93,7 @@ public:
         }
     }
 
-    /// Whether some element has no value in any row.
+    /// True if an element has no value in any row.
     [[nodiscard]] bool lacks_values() const {
         bool lacks = is_empty_;
         for (const Element& element : elements_) {
@@ -101,11 +102,11 @@ public:
         return lacks;
     }
 
-    /// Of each element, double in the shape of a row.
+    /// Mean of each element, double in the shape of a row.
     [[nodiscard]] at::Tensor mean() const {
         return each([](const Element& element) { return element.mean; });
     }
-    /// The population's standard deviation; 1 where all values are the same.
+    /// Population standard deviation of each element; 1 if all values are equal.
     [[nodiscard]] at::Tensor scale() const {
         return each([](const Element& element) {
             const double scale = std::sqrt(element.squares / static_cast<double>(element.count));
@@ -115,7 +116,7 @@ public:
     [[nodiscard]] at::Tensor least() const {
         return each([](const Element& element) { return element.least; });
     }
-    /// The greatest value less the least; 1 where they are the same.
+    /// Maximum minus minimum of each element; 1 if they are equal.
     [[nodiscard]] at::Tensor range() const {
         return each([](const Element& element) {
             return element.most > element.least ? element.most - element.least : 1.0;
@@ -127,11 +128,11 @@ public:
 private:
     struct Element {
         std::int64_t count = 0;
-        double mean = 0;    ///< while a piece is added up: the sum of distances from `first`
-        double squares = 0; ///< of deviations from the mean, added up
+        double mean = 0;    ///< while a piece is summed: sum of differences from `first`
+        double squares = 0; ///< sum of squared deviations from the mean
         double least = std::numeric_limits<double>::infinity();
         double most = -std::numeric_limits<double>::infinity();
-        double first = 0; ///< of a piece: shifts its sums, so that no digits cancel
+        double first = 0; ///< first value of a piece; shifts its sums to avoid cancellation
 
         void see(double value, const std::string& name) {
             if (std::isinf(value)) {

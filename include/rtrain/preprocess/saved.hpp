@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How a fitted preprocessor lies in a checkpoint: its columns by name, and a part for each.
+/// Checkpoint layout of a fitted preprocessor: its column names, and one part per column.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -15,7 +15,7 @@
 
 namespace rtrain::detail {
 
-/// Calls `save(part, i)` for each column i, unless there is nothing to save yet.
+/// Calls `save(part, i)` for each column i, if there is anything to save.
 template <class Save>
 void save_columns(StateWriter& out, const preprocess::Names& columns, bool is_fitted,
                   const Save& save) {
@@ -31,8 +31,8 @@ void save_columns(StateWriter& out, const preprocess::Names& columns, bool is_fi
     }
 }
 
-/// Calls `load(part, i)` for each column, and returns whether there was something to load. Throws
-/// CheckpointError [RT-K3] when other columns were saved.
+/// Calls `load(part, i)` for each column; returns false if nothing was saved. Throws
+/// CheckpointError [RT-K3] if different columns were saved.
 template <class Load>
 [[nodiscard]] bool load_columns(const StateReader& in, const preprocess::Names& columns,
                                 const Load& load) {
@@ -43,9 +43,10 @@ template <class Load>
         is_same = name != nullptr && std::string_view(*name) == columns[i];
     }
     if (!is_same) {
-        throw CheckpointError("RT-K3", concat("the preprocessor \"", in.prefix(),
-                                              "\" was saved with other columns; give it the same, "
-                                              "in the same order"));
+        throw CheckpointError(
+            "RT-K3", concat("the preprocessor \"", in.prefix(),
+                            "\" was saved with different columns; give it the same columns, "
+                            "in the same order"));
     }
     const bool is_fitted = in.value("fitted").as_bool();
     for (std::size_t i = 0; is_fitted && i < columns.size(); ++i) {

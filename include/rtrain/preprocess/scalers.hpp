@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Preprocessors that shift and scale numbers. Each element of a column's rows is scaled by itself,
-/// as if it were a column. Rows without a value, and NaN, do not count in fit(), and are NaN behind
+/// Preprocessors that shift and scale numbers. Each element of a column's rows is scaled
+/// separately, like a column. Rows without a value, and NaN, are ignored in fit(), and NaN after
 /// transform(). Floats keep their type; other numbers become double. Works on any device.
 #pragma once
 
@@ -32,7 +32,7 @@ public:
         : name_(name), columns_(std::move(columns)),
           output_(output_names(columns_, std::move(output_columns))) {}
 
-    /// `scaling(moments)` gives shift and scale.
+    /// `scaling(moments)` returns shift and scale.
     template <class Scaling>
     void fit(const data::Dataset& rows, HookRanks* ranks, const Scaling& scaling) {
         std::vector<Linear> fitted;
@@ -80,10 +80,10 @@ public:
     }
 
     struct Linear {
-        at::Tensor shift; ///< double, of a row's shape
+        at::Tensor shift; ///< double, in the shape of a row
         at::Tensor scale; ///< the same
     };
-    /// Of the column `name`. Throws DataError [RT-D2, RT-D55].
+    /// Shift and scale of the column `name`. Throws DataError [RT-D2, RT-D55].
     [[nodiscard]] const Linear& of(std::string_view name) const {
         require_fitted(!fitted_.empty(), name_);
         for (std::size_t i = 0; i < columns_.size(); ++i) {
@@ -105,9 +105,9 @@ private:
 
 namespace rtrain::preprocess {
 
-/// (x - mean) / s, where s is the standard deviation of the population (divided by n). A constant
-/// column becomes zeros: its s is 1. Values as scikit-learn's StandardScaler, which counts columns
-/// as constant that differ in the last digits.
+/// (x - mean) / s, where s is the population standard deviation (divided by n). A constant column
+/// becomes zeros: its s is 1. Matches scikit-learn's StandardScaler, which also treats columns as
+/// constant that differ only in the last digits.
 ///
 /// @code
 /// rtrain::preprocess::StandardScaler scaler({"height", "weight"});
@@ -115,12 +115,11 @@ namespace rtrain::preprocess {
 /// @endcode
 class StandardScaler {
 public:
-    /// Results replace the columns, unless `output_columns` has other names. Throws DataError
-    /// [RT-D59].
+    /// Results replace the columns unless `output_columns` names others. Throws DataError [RT-D59].
     explicit StandardScaler(Names columns, Names output_columns = {})
         : scaler_("StandardScaler", std::move(columns), std::move(output_columns)) {}
 
-    /// Throws DataError [RT-D2, RT-D56, RT-D57, RT-D58]. *Collective* when `ranks` are given.
+    /// Throws DataError [RT-D2, RT-D56, RT-D57, RT-D58]. *Collective* if `ranks` is given.
     void fit(const data::Dataset& rows, HookRanks* ranks = nullptr) {
         scaler_.fit(rows, ranks, [](const rtrain::detail::Moments& moments) {
             return rtrain::detail::Scaler::Linear{moments.mean(), moments.scale()};
@@ -131,11 +130,11 @@ public:
         return scaler_.transform(batch);
     }
 
-    /// Of a column, double in the shape of a row. Throws DataError [RT-D2, RT-D55].
+    /// Mean of a column, double in the shape of a row. Throws DataError [RT-D2, RT-D55].
     [[nodiscard]] const at::Tensor& mean(std::string_view column) const {
         return scaler_.of(column).shift;
     }
-    /// What is divided by.
+    /// The divisor of a column.
     [[nodiscard]] const at::Tensor& scale(std::string_view column) const {
         return scaler_.of(column).scale;
     }
@@ -147,10 +146,10 @@ private:
     rtrain::detail::Scaler scaler_;
 };
 
-/// (x - min) / (max - min): from 0 to 1 on the rows of fit(). A constant column becomes zeros.
+/// (x - min) / (max - min): from 0 to 1 on the fitted rows. A constant column becomes zeros.
 class MinMaxScaler {
 public:
-    /// As StandardScaler.
+    /// Same parameters and errors as StandardScaler.
     explicit MinMaxScaler(Names columns, Names output_columns = {})
         : scaler_("MinMaxScaler", std::move(columns), std::move(output_columns)) {}
 
@@ -163,11 +162,11 @@ public:
         return scaler_.transform(batch);
     }
 
-    /// The least value of a column.
+    /// Minimum of a column.
     [[nodiscard]] const at::Tensor& min(std::string_view column) const {
         return scaler_.of(column).shift;
     }
-    /// What is divided by.
+    /// The divisor of a column.
     [[nodiscard]] const at::Tensor& scale(std::string_view column) const {
         return scaler_.of(column).scale;
     }

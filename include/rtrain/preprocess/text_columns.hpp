@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Columns of text, which are ragged, as tokenizers read them; what comes out is ragged, too:
-/// int64, as many in a row as it has tokens.
+/// Ragged text columns as tokenizers read them, and their output, also ragged: int64, one element
+/// per token.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -24,7 +24,7 @@
 
 namespace rtrain::detail {
 
-/// Throws DataError [RT-D61] when `text` is not UTF-8.
+/// Throws DataError [RT-D61] if `text` is not UTF-8.
 inline void require_utf8(std::string_view text) {
     for (std::size_t place = 0; place < text.size();) {
         const std::size_t length = utf8_length(text.substr(place));
@@ -40,8 +40,8 @@ inline void require_utf8(std::string_view text) {
     return DataError("RT-D62", concat("the tokenizer has no token ", id, "; it has ", tokens));
 }
 
-/// Text columns, each row replaced by `encode(text)`, a vector of int64. Throws DataError [RT-D2,
-/// RT-D56, RT-D57], and what encode() throws, with column and row.
+/// Replaces each row of text columns by `encode(text)`, a vector of int64. Throws DataError [RT-D2,
+/// RT-D56, RT-D57], and errors of encode() with column and row added.
 template <class Encode>
 [[nodiscard]] data::Batch encoded(const data::Batch& batch, const preprocess::Names& columns,
                                   const preprocess::Names& output, const Encode& encode) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A preprocessor that turns text into numbers for a language model, by byte-pair encoding.
+/// A preprocessor that tokenizes text for a language model by byte-pair encoding.
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
@@ -33,7 +33,7 @@
 
 namespace rtrain::detail {
 
-/// Calls `visit(word)` for each word of a text, which is UTF-8.
+/// Calls `visit(word)` for each word of a UTF-8 text.
 template <class Visit>
 void for_each_word(std::string_view text, bool add_prefix_space, const Visit& visit) {
     std::string with_space;
@@ -47,7 +47,7 @@ void for_each_word(std::string_view text, bool add_prefix_space, const Visit& vi
     }
 }
 
-/// How often which word stands in a text column.
+/// Counts the words of a text column.
 class Words {
 public:
     explicit Words(bool add_prefix_space = false) : add_prefix_space_(add_prefix_space) {}
@@ -92,8 +92,8 @@ private:
 
 namespace rtrain::preprocess {
 
-/// Byte-level byte-pair encoding, as GPT-2's: any text has tokens. Read from tokenizer.json, the
-/// file of Hugging Face's tokenizers, or learned by fit(); the ids are theirs.
+/// Byte-level byte-pair encoding like GPT-2's: it can encode any text. Read from tokenizer.json,
+/// the file of Hugging Face's tokenizers, or trained by fit(); ids are identical to theirs.
 ///
 /// @code
 /// rtrain::preprocess::Tokenizer gpt2({"text"}, "gpt2/tokenizer.json");
@@ -105,16 +105,16 @@ namespace rtrain::preprocess {
 /// @endcode
 class Tokenizer {
 public:
-    /// Results replace the columns, unless `output_columns` has other names. Throws StorageError
-    /// [RT-S4], and DataError [RT-D59], [RT-D60] for a file that is damaged, or whose tokenizer
-    /// does more than this one.
+    /// Results replace the columns unless `output_columns` names others. Throws StorageError
+    /// [RT-S4], and DataError [RT-D59], [RT-D60] for a file that is damaged, or uses features not
+    /// supported here.
     Tokenizer(Names columns, const std::filesystem::path& tokenizer_json, Names output_columns = {})
         : columns_(std::move(columns)),
           output_(rtrain::detail::output_names(columns_, std::move(output_columns))),
           model_(std::make_shared<const rtrain::detail::TokenizerModel>(
               rtrain::detail::parse_tokenizer(storage::read_file(tokenizer_json),
                                               tokenizer_json.string()))) {}
-    /// One that fit() is to learn. Throws DataError [RT-D59].
+    /// A tokenizer to be trained by fit(). Throws DataError [RT-D59].
     Tokenizer(Names columns, BytePairOptions options, Names output_columns = {})
         : columns_(std::move(columns)),
           output_(rtrain::detail::output_names(columns_, std::move(output_columns))),
@@ -123,20 +123,20 @@ public:
         std::ranges::sort(tokens);
         if (std::ranges::find(tokens, "") != tokens.end() ||
             std::ranges::adjacent_find(tokens) != tokens.end()) {
-            throw DataError("RT-D59", "special tokens are empty or repeated; expected different "
-                                      "ones, of a byte at least");
+            throw DataError("RT-D59", "special tokens are empty or repeated; expected distinct "
+                                      "tokens of at least one byte");
         }
         if (const std::int64_t least = 256 + std::ssize(tokens); options_->vocab_size < least) {
             throw DataError("RT-D59",
-                            rtrain::detail::concat("a Tokenizer was given a vocab_size of ",
+                            rtrain::detail::concat("vocab_size of a Tokenizer is ",
                                                    options_->vocab_size, "; expected at least ",
                                                    least, ", for bytes and special tokens"));
         }
     }
 
-    /// Learns the tokens of all columns together, anew each time; one that was read from a file
-    /// stays as it is. Throws DataError [RT-D2, RT-D56, RT-D58, RT-D61]. *Collective* when `ranks`
-    /// are given: they count the words of a share of the rows each, and all learn the same.
+    /// Trains on all columns together, from scratch each time; a tokenizer read from a file does
+    /// not change. Throws DataError [RT-D2, RT-D56, RT-D58, RT-D61]. *Collective* if `ranks` is
+    /// given: each rank counts the words of its share of the rows, and all learn the same tokens.
     void fit(const data::Dataset& rows, HookRanks* ranks = nullptr) {
         if (!options_) {
             return;
@@ -169,12 +169,12 @@ public:
     }
 
     /// Added tokens in the text, such as "<|endoftext|>", become one id each. Throws DataError
-    /// [RT-D55]; [RT-D61] for what is not UTF-8, and for a byte that the vocabulary lacks.
+    /// [RT-D55]; [RT-D61] if the text is not UTF-8, or has a byte that the vocabulary lacks.
     [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text) const {
         Known known;
         return encode(text, known);
     }
-    /// The bytes of these tokens, added ones included. Throws DataError [RT-D55, RT-D62].
+    /// Returns the bytes of these tokens, including added ones. Throws DataError [RT-D55, RT-D62].
     [[nodiscard]] std::string decode(std::span<const std::int64_t> ids) const {
         std::string text;
         for (const std::int64_t id : ids) {
@@ -192,7 +192,7 @@ public:
         return text;
     }
 
-    /// How many tokens there are, added ones included. Throws DataError [RT-D55].
+    /// Number of tokens, including added ones. Throws DataError [RT-D55].
     [[nodiscard]] std::int64_t size() const {
         const auto& tokens = model().pairs.tokens();
         const auto more = std::ranges::count_if(
@@ -205,7 +205,7 @@ public:
         storage::replace_file(tokenizer_json, rtrain::detail::tokenizer_text(model()));
     }
 
-    /// The whole tokenizer: a checkpoint does not need the file.
+    /// Saves the whole tokenizer: a checkpoint does not need the file.
     void save(StateWriter& out) const {
         if (model_) {
             out.tensor("tokenizer_json",
@@ -213,7 +213,7 @@ public:
         }
     }
     void load(const StateReader& in) {
-        if (!in.has_tensor("tokenizer_json")) { // it was not fitted
+        if (!in.has_tensor("tokenizer_json")) { // not fitted
             model_ = nullptr;
             return;
         }
@@ -224,7 +224,7 @@ public:
     }
 
 private:
-    /// Words that were encoded before, while a batch is transformed.
+    /// Cache of encoded words while a batch is transformed.
     using Known = std::unordered_map<std::string, std::vector<std::int64_t>>;
 
     /// Throws DataError [RT-D55].
@@ -244,7 +244,7 @@ private:
         return ids;
     }
 
-    /// Cuts a text at added tokens, the leftmost first, of two there the longer.
+    /// Splits a text at added tokens: the leftmost first, then the longer.
     template <class Between>
     void split(std::string_view text, bool normalized, std::vector<std::int64_t>& ids,
                const Between& between) const {
@@ -298,7 +298,7 @@ private:
 
     Names columns_;
     Names output_;
-    std::optional<BytePairOptions> options_;                      ///< none: read from a file
+    std::optional<BytePairOptions> options_;                      ///< empty: read from a file
     std::shared_ptr<const rtrain::detail::TokenizerModel> model_; ///< null before fit()
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// tokenizer.json of Hugging Face's tokenizers, for byte-level BPE as GPT-2 has it. What would give
-/// other ids (another model, normalizer, pre-tokenizer, template, truncation) is an error.
+/// tokenizer.json of Hugging Face's tokenizers, for byte-level BPE as in GPT-2. Anything that would
+/// give different ids (other models, normalizers, pre-tokenizers, templates, truncation) is an
+/// error.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -22,12 +23,12 @@
 
 namespace rtrain::detail {
 
-/// A text that is one token wherever it stands.
+/// A text that is one token wherever it occurs.
 struct AddedToken {
     std::string content;
     std::int64_t id = 0;
     bool special = false;
-    bool normalized = false; ///< looked for behind those that are not
+    bool normalized = false; ///< matched after those that are not
 };
 
 struct TokenizerModel {
@@ -36,7 +37,7 @@ struct TokenizerModel {
     bool add_prefix_space = false;
 };
 
-/// Reads the parts of a file; each throws what damaged() makes of it.
+/// Reads the parts of a file; throws std::invalid_argument for unsupported or damaged parts.
 class TokenizerReader {
 public:
     explicit TokenizerReader(const boost::json::value& file) : file_(object(file, "the file")) {}
@@ -61,7 +62,7 @@ public:
 private:
     using Object = boost::json::object;
 
-    /// Throws what parsed() makes an error of the file of.
+    /// Throws std::invalid_argument, which parse_tokenizer() turns into an error about the file.
     static void expect(bool holds, const std::string& what) {
         if (!holds) {
             throw std::invalid_argument("expected that " + what);
@@ -103,20 +104,20 @@ private:
                "the model has neither byte_fallback nor ignore_merges");
         for (const auto& [token, number] : object(model.at("vocab"), "vocab")) {
             expect(model_.pairs.add_token(std::string(token), id(number)),
-                   concat("each id is one token's; ", id(number), " is not"));
+                   concat("each id has one token; ", id(number), " does not"));
         }
         const auto& bytes = model_.pairs.byte_ids();
         expect(is_none(model, "unk_token") || model.at("unk_token") == "" ||
                    std::ranges::find(bytes, -1) == bytes.end(),
-               "the vocabulary has all bytes, or there is no unk_token");
+               "the vocabulary has all bytes, or unk_token is not set");
         for (const auto& merge : model.at("merges").as_array()) {
             const auto [left, right] = two_of(merge);
             expect(model_.pairs.add_merge(left, right),
-                   concat("the vocabulary has what is merged: \"", left, "\" and \"", right, "\""));
+                   concat("the vocabulary has each merge: \"", left, "\" and \"", right, "\""));
         }
     }
 
-    /// "a b", as up to version 0.19, or ["a", "b"].
+    /// "a b", as in versions up to 0.19, or ["a", "b"].
     static std::pair<std::string, std::string> two_of(const boost::json::value& merge) {
         if (const auto* const both = merge.if_string()) {
             const std::string_view spelled(*both);
@@ -144,10 +145,10 @@ private:
             const auto known = model_.pairs.id_of(added.content);
             const auto& tokens = model_.pairs.tokens();
             expect(known ? *known == added.id : !tokens.contains(added.id),
-                   concat("the added token \"", added.content, "\" has an id of its own"));
+                   concat("the added token \"", added.content, "\" has a unique id"));
             for (const AddedToken& other : model_.added) {
                 expect(other.content != added.content && other.id != added.id,
-                       "added tokens differ");
+                       "added tokens are distinct");
             }
             model_.added.push_back(std::move(added));
         }
@@ -162,14 +163,15 @@ private:
                                                     const std::string& file) {
     return parsed([&] { return TokenizerReader(json::parse(text)).read(); },
                   [&](const std::string& why) {
-                      return DataError("RT-D60", concat("\"", file,
-                                                        "\" is no tokenizer.json of a byte-level "
-                                                        "BPE tokenizer that can be read here: ",
-                                                        why));
+                      return DataError(
+                          "RT-D60", concat("\"", file,
+                                           "\" is not a supported tokenizer.json of a byte-level "
+                                           "BPE tokenizer: ",
+                                           why));
                   });
 }
 
-/// The file, as tokenizers 0.20 and later write it.
+/// Returns the file content, as tokenizers 0.20 and later write it.
 [[nodiscard]] inline std::string tokenizer_text(const TokenizerModel& model) {
     boost::json::object vocabulary;
     for (const auto& [id, token] : model.pairs.tokens()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How GPT-2 cuts text into words before it joins bytes, and the characters by which its vocabulary
-/// writes bytes. Cost tier 0: std only.
+/// Splits text into words as GPT-2 does before byte-pair encoding, and maps bytes to the characters
+/// of its vocabulary. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/utf8.hpp>
@@ -18,10 +18,10 @@ namespace rtrain::detail {
 
 struct Character {
     char32_t code = 0;
-    std::size_t bytes = 0; ///< 0: the text does not begin with well-formed UTF-8
+    std::size_t bytes = 0; ///< 0: the text does not start with well-formed UTF-8
 };
 
-/// The character that `text` begins with.
+/// Returns the first character of `text`.
 [[nodiscard]] inline Character first_character(std::string_view text) noexcept {
     const std::size_t length = utf8_length(text);
     if (length < 2) {
@@ -53,7 +53,7 @@ inline void append_utf8(std::string& text, char32_t code) {
     }
 }
 
-/// Bytes of the word that `text`, well-formed UTF-8 and not empty, begins with: the first match of
+/// Length in bytes of the first word of `text` (well-formed UTF-8, not empty): the first match of
 ///
 ///   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 ///
@@ -76,7 +76,7 @@ inline void append_utf8(std::string& text, char32_t code) {
     if (kind == Kind::space) {
         end = 0;
     }
-    std::size_t last = 0; // where the last character of the word begins
+    std::size_t last = 0; // offset of the word's last character
     while (end < text.size()) {
         const auto [code, bytes] = first_character(text.substr(end));
         if (kind_of(code) != kind) {
@@ -85,11 +85,11 @@ inline void append_utf8(std::string& text, char32_t code) {
         last = end;
         end += bytes;
     }
-    // Of whitespace before something else, the last character goes with that.
+    // Whitespace before another word leaves its last character to that word.
     return kind == Kind::space && end < text.size() && last > 0 ? last : end;
 }
 
-/// The character that stands for each byte: itself where it can be seen, else one from U+0100 on.
+/// The character that represents each byte: itself if printable, else one from U+0100 on.
 [[nodiscard]] constexpr std::array<char32_t, 256> byte_characters() noexcept {
     std::array<char32_t, 256> characters{};
     char32_t next = 0x100;
@@ -101,7 +101,7 @@ inline void append_utf8(std::string& text, char32_t code) {
     return characters;
 }
 
-/// Bytes as they stand in a vocabulary.
+/// Encodes bytes as in a vocabulary.
 [[nodiscard]] inline std::string spell(std::string_view bytes) {
     static constexpr auto characters = byte_characters();
     std::string spelled;
@@ -111,7 +111,7 @@ inline void append_utf8(std::string& text, char32_t code) {
     return spelled;
 }
 
-/// The bytes that `spelled` stands for; none where it has other characters.
+/// Reverses spell(); empty if `spelled` has other characters.
 [[nodiscard]] inline std::optional<std::string> unspell(std::string_view spelled) {
     static constexpr auto characters = byte_characters();
     static constexpr auto bytes = [] {
