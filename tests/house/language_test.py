@@ -73,7 +73,8 @@ def phrases(path):
         for pattern, allowed in PATTERNS:
             for match in pattern.finditer(text):
                 around = text[max(0, match.start() - 20):match.end() + 20]
-                if not (allowed and allowed.search(around)):
+                is_format = not comment and text == match[0]  # a word on the wire or in a file
+                if not is_format and not (allowed and allowed.search(around)):
                     yield line, match[0], text
 
 

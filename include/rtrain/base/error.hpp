@@ -9,6 +9,8 @@
 #include <rtrain/base/strict_stream.hpp>
 #include <rtrain/base/visible_text.hpp>
 
+#include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <sstream>
 #include <stdexcept>
@@ -120,10 +122,36 @@ private:
 
 namespace detail {
 
-/// Throws the class that belongs to the letter of `code`, for an error from another rank or another
-/// process.
+/// The class of an error with that code is the same wherever it is thrown: docs/errors.md lists it.
+/// Most letters have one class; the exceptions are listed here.
 [[noreturn]] inline void throw_error(const std::string& code, const std::string& message) {
-    switch (code.size() > 3 ? code[3] : '?') {
+    const char letter = code.size() > 3 ? code[3] : '?';
+    const auto is = [&](char of, std::initializer_list<std::string_view> numbers) {
+        return letter == of &&
+               std::ranges::find(numbers, std::string_view(code).substr(4)) != numbers.end();
+    };
+    if (is('X', {"1", "4", "9"})) {
+        throw PeerError(code, message);
+    }
+    if (is('S', {"11", "12", "13"})) {
+        throw TransientStorageError(code, message);
+    }
+    if (is('N', {"1", "2", "3", "4", "10"}) || is('V', {"60", "66", "67"})) {
+        throw ConfigError(code, message);
+    }
+    if (is('U', {"80", "85", "100", "106"})) {
+        throw StorageError(code, message);
+    }
+    if (is('U', {"114"})) {
+        throw LaunchError(code, message);
+    }
+    if (letter == 'U' && !is('U', {"88", "102", "105"})) {
+        throw ConfigError(code, message);
+    }
+    if (code == PreemptionError::own_code) {
+        throw PreemptionError(message);
+    }
+    switch (letter) {
     case 'C':
         throw ConfigError(code, message);
     case 'D':
@@ -135,9 +163,6 @@ namespace detail {
     case 'S':
         throw StorageError(code, message);
     case 'N':
-        if (code <= "RT-N4") { // GPU selection, before any communication
-            throw ConfigError(code, message);
-        }
         throw CommError(code, message);
     case 'X':
         throw CommError(code, message);
