@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../support.hpp"
-
 #include <rtrain/base/error.hpp>
 
 #include <doctest/doctest.h>
