@@ -46,7 +46,9 @@ public:
     DataParallel(std::shared_ptr<detail::AnyBackend> backend, std::shared_ptr<M> module,
                  const DataParallelOptions& options)
         : module_(std::move(module)),
-          prepared_(detail::prepare_model(std::move(backend), module_, options)) {}
+          prepared_(detail::prepare_model(std::move(backend), module_, options)) {
+        connect();
+    }
 
     /// Runs the model's forward. Throws ModelError [RT-M23] when the model is not the one that was
     /// prepared: gradients of other parameters would not be averaged.
@@ -156,9 +158,17 @@ public:
 protected:
     /// For other engines.
     DataParallel(std::shared_ptr<M> module, std::shared_ptr<detail::PreparedModel> prepared)
-        : module_(std::move(module)), prepared_(std::move(prepared)) {}
+        : module_(std::move(module)), prepared_(std::move(prepared)) {
+        connect();
+    }
 
 private:
+    /// For modules with other methods that run like a call of the handle.
+    void connect() {
+        if constexpr (requires { module_->set_prepared(prepared_); }) {
+            module_->set_prepared(prepared_);
+        }
+    }
     template <class Output>
     void end_forward(Output& output) {
         bool has_tensors = false;

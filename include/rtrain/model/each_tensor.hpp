@@ -118,6 +118,10 @@ concept ContainsObjects = std::ranges::forward_range<T> &&
     std::is_class_v<std::remove_reference_t<std::ranges::range_reference_t<T>>> &&
     !std::same_as<std::ranges::range_value_t<T>, std::remove_const_t<T>>;
 
+/// Specialized for types that are visited differently: `static void visit(T& value, const Visit&)`.
+template <class T>
+struct TensorsWithin;
+
 /// Calls `visit` for each tensor in `value`: itself, or those in pairs, tuples, optionals,
 /// variants, smart pointers, containers and aggregates, also within each other; those of other
 /// classes where they have a member `each_tensor(visit)`.
@@ -126,6 +130,8 @@ void each_tensor(T& value, const Visit& visit) {
     using Value = std::remove_const_t<T>;
     if constexpr (std::same_as<Value, at::Tensor>) {
         visit(value);
+    } else if constexpr (requires { sizeof(TensorsWithin<Value>); }) {
+        TensorsWithin<Value>::visit(value, visit);
     } else if constexpr (requires { value.each_tensor(visit); }) {
         value.each_tensor(visit);
     } else if constexpr (TupleLike<Value>) {

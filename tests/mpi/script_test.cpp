@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+// Networks that Python exported (script/export.py), trained on ranks: the losses are Python's, the names are
+// those of its state_dict(), and what is not such a network is refused by name.
+#include "../capture.hpp"
+#include "../files.hpp"
+#include "../thrown.hpp"
+#include "ranks.hpp"
+
+#include <rtrain/model/sharded.hpp>
+#include <rtrain/script.hpp>
+#include <rtrain/weights.hpp>
+
+#include <doctest/doctest.h>
+
+#include <boost/json.hpp>
+#include <torch/optim/sgd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace script_test {
+
+using namespace rtrain;
+using test::code_of;
+using test::contains;
+using test::message_of;
+using test::Ranks;
+
+namespace {
+
+constexpr int steps = 50;
+constexpr std::int64_t rows = 8;
+
+/// A file of script/export.py.
+std::string exported(const std::string& name) {
+    const char* const directory = std::getenv("RTRAIN_SCRIPT_NETWORKS");
+    REQUIRE(directory != nullptr);
+    return directory + ("/" + name);
+}
+
+std::vector<double> numbers(const boost::json::value& list) {
+    return boost::json::value_to<std::vector<double>>(list);
+}
+
+/// The losses of training on this rank's part of each batch.
+template <class Model>
+std::vector<double> train(Model& model, const std::string& name, const Ranks& ranks) {
+    torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    const auto data = checkpoint::read_torch_file(exported(name + ".data.pt"));
+    const std::int64_t each = rows / ranks.size();
+    std::vector<double> losses;
+    for (int step = 0; step < steps; ++step) {
+        const auto part = [&](const char* what) {
+            return data.at(std::to_string(step) + what).narrow(0, ranks.rank() * each, each);
+        };
+        optimizer.zero_grad();
+        auto loss = torch::cross_entropy_loss(model(part(".x")), part(".y"));
+        loss.backward();
+        optimizer.step();
+        losses.push_back(loss.template item<double>());
+    }
+    return losses;
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+    REQUIRE(a.size() == b.size());
+    double largest = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        largest = std::max(largest, std::abs(a[i] - b[i]));
+    }
+    return largest;
+}
+
+std::vector<at::Tensor> values(const torch::nn::Module& module) {
+    std::vector<at::Tensor> all = module.parameters();
+    for (const auto& buffer : module.buffers()) {
+        all.push_back(buffer);
+    }
+    return all;
+}
+
+} // namespace
+
+TEST_CASE("Script.trains_like_Python" * doctest::timeout(300)) {
+    Ranks ranks;
+    for (const std::string name : {"scripted", "traced"}) {
+        CAPTURE(name);
+        auto model = ranks.prepare(ScriptModel(exported(name + ".pt")).ptr());
+        const auto losses = train(model, name, ranks);
+        const auto alone = boost::json::parse(test::read(exported(name + ".json")));
+        if (ranks.size() == 1) {
+            CHECK(difference(losses, numbers(alone.at("losses"))) < 1e-6);
+        } else if (ranks.size() == 2 && ranks.rank() == 0) {
+            const auto ddp = boost::json::parse(test::read(exported(name + ".ddp.json")));
+            CHECK(difference(losses, numbers(ddp)) < 1e-5);
+        }
+        for (const at::Tensor& value : values(*model)) {
+            CHECK(ranks.agree(value));
+        }
+        // Each name of the state_dict, tied ones twice.
+        std::vector<std::string> names = model->named_parameters().keys();
+        for (const std::string& buffer : model->named_buffers().keys()) {
+            names.push_back(buffer);
+        }
+        auto python = boost::json::value_to<std::vector<std::string>>(alone.at("names"));
+        std::sort(names.begin(), names.end());
+        std::sort(python.begin(), python.end());
+        CHECK(names == python);
+    }
+}
+
+TEST_CASE("Script.weights_do_not_depend_on_the_number_of_ranks" * doctest::timeout(300)) {
+    Ranks ranks;
+    test::Directory directory("script-weights");
+    for (const std::string name : {"scripted", "traced"}) {
+        auto alone = ScriptModel(exported(name + ".pt"));
+        auto model = ranks.prepare(ScriptModel(exported(name + ".pt")).ptr());
+        alone->eval();
+        model->eval();
+        Ranks one;
+        torch::optim::SGD optimizer(alone->parameters(),
+                                    torch::optim::SGDOptions(0.1).momentum(0.9));
+        const auto data = checkpoint::read_torch_file(exported(name + ".data.pt"));
+        for (int step = 0; step < steps; ++step) {
+            const std::string at = std::to_string(step);
+            optimizer.zero_grad();
+            torch::cross_entropy_loss(alone(data.at(at + ".x")), data.at(at + ".y")).backward();
+            optimizer.step();
+        }
+        (void)train(model, name, ranks);
+        const auto expected = values(*alone);
+        const auto trained = values(*model);
+        REQUIRE(expected.size() == trained.size());
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            CHECK(torch::allclose(trained[i].to(torch::kDouble), expected[i].to(torch::kDouble), 0,
+                                  1e-10));
+        }
+    }
+}
+
+TEST_CASE("Script.sharded_weights_are_those_of_copies" * doctest::timeout(300)) {
+    Ranks ranks;
+    std::vector<at::Tensor> expected;
+    auto copies = ranks.prepare(ScriptModel(exported("traced.pt")).ptr());
+    const auto losses = train(copies, "traced", ranks);
+    for (const Share share : {Share::node, Share::none}) {
+        auto network = ScriptModel(exported("traced.pt"));
+        ShardedParallel<ScriptModelImpl<at::Tensor>, backend::Mpi> model(
+            ranks.any(), network.ptr(), ShardedOptions{.share = share});
+        std::vector<std::shared_ptr<detail::PreparedModel>> models{model.prepared()};
+        typename detail::PreparedOptimizer<torch::optim::SGD>::type optimizer(
+            torch::optim::SGD(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9)),
+            {model.prepared()->weights()});
+        const auto data = checkpoint::read_torch_file(exported("traced.data.pt"));
+        const std::int64_t each = rows / ranks.size();
+        for (int step = 0; step < steps; ++step) {
+            const auto part = [&](const char* what) {
+                return data.at(std::to_string(step) + what).narrow(0, ranks.rank() * each, each);
+            };
+            optimizer.zero_grad();
+            auto loss = torch::cross_entropy_loss(model(part(".x")), part(".y"));
+            loss.backward();
+            optimizer.step();
+            CHECK(loss.item<double>() ==
+                  doctest::Approx(losses[static_cast<std::size_t>(step)]).epsilon(1e-9));
+        }
+    }
+}
+
+TEST_CASE("Script.tied_parameters_stay_tied") {
+    Ranks ranks;
+    auto model = ScriptModel(exported("scripted.pt"));
+    const auto parameters = model->named_parameters();
+    CHECK(parameters["embedding.weight"].is_same(parameters["decoder.weight"]));
+    test::Directory directory("script-tied");
+    const auto file = directory.path() / ("tied" + std::to_string(ranks.rank()) + ".pt");
+    save_script(model, file);
+    const auto again = ScriptModel(file)->named_parameters();
+    CHECK(again["embedding.weight"].is_same(again["decoder.weight"]));
+    // Nothing is shared between two models of one file.
+    const auto other = ScriptModel(exported("scripted.pt"));
+    torch::NoGradGuard no_grad;
+    other->parameters()[0].zero_();
+    CHECK(model->parameters()[0].abs().sum().item<double>() > 0);
+}
+
+TEST_CASE("Script.saved_programs_have_the_weights_of_now") {
+    Ranks ranks;
+    test::Directory directory("script-saved");
+    const auto file = directory.path() / ("saved" + std::to_string(ranks.rank()) + ".pt");
+    auto model = ranks.prepare(ScriptModel(exported("traced.pt")).ptr());
+    (void)train(model, "traced", ranks);
+    save_script(model, file);
+    CHECK(model->is_training());
+    auto same = ScriptModel(file);
+    CHECK(same->is_training());
+    const auto x = checkpoint::read_torch_file(exported("traced.data.pt")).at("0.x");
+    model->eval();
+    same->eval();
+    CHECK(model(x).equal(same(x)));
+    model->train();
+    save_script(model, file, {.evaluation = true});
+    CHECK(model->is_training());
+    auto evaluated = ScriptModel(file);
+    CHECK_FALSE(evaluated->is_training());
+    CHECK(evaluated->parameters()[0].requires_grad());
+    std::ifstream stream(file, std::ios::binary);
+    CHECK(ScriptModel(stream)->parameters()[0].equal(model->parameters()[0]));
+    CHECK(code_of([&] { save_script(model, directory.path() / "none" / "a.pt"); }) == "RT-S3");
+    // Weights of Python load by name, and weights of C++ go to Python.
+    save_weights(directory.path() / (std::to_string(ranks.rank()) + ".safetensors"), model);
+    auto loaded = ScriptModel(exported("traced.pt"));
+    CHECK(load_weights(loaded, directory.path() / (std::to_string(ranks.rank()) + ".safetensors"))
+              .missing.empty());
+    CHECK(loaded->parameters()[0].equal(model->parameters()[0]));
+}
+
+TEST_CASE("Script.values_of_each_type") {
+    Ranks ranks;
+    using Result = std::tuple<at::Tensor, std::map<std::string, at::Tensor>,
+                              std::vector<std::int64_t>, std::string>;
+    auto model = ranks.prepare(ScriptModel<Result>(exported("kinds.pt")).ptr());
+    const auto x = torch::ones({2, 3});
+    const std::map<std::string, at::Tensor> options{{"bias", torch::full({3}, 2.0)}};
+    auto [y, twice, sizes, name] = model(x, options, std::vector<int>{7, 8, 9});
+    CHECK(y.equal(torch::full({2, 3}, 3.0)));
+    CHECK(twice.at("y").equal(torch::full({2, 3}, 6.0)));
+    CHECK(sizes == std::vector<std::int64_t>{3, 7});
+    CHECK(name == "a!");
+    const auto other = model(x, options, std::vector<int>{1}, named("name", "b"), named("extra", x));
+    CHECK(std::get<0>(other).equal(torch::full({2, 3}, 4.0)));
+    CHECK(std::get<3>(other) == "b!");
+    // The buffer that forward has assigned twice.
+    CHECK(model->named_buffers()["mean"].equal(torch::full({3}, 0.75)));
+    CHECK(model->method<at::Tensor>("encode", x).equal(torch::full({2}, 3.0)));
+    auto any = ScriptModel<c10::IValue>(exported("kinds.pt"));
+    CHECK(any(x, options, std::vector<int>{1}).toTupleRef().elements().size() == 4);
+    int tensors = 0;
+    auto all = any(x, options, std::vector<int>{1});
+    detail::each_tensor(all, [&](const at::Tensor& /*tensor*/) { ++tensors; });
+    CHECK(tensors == 2);
+}
+
+TEST_CASE("Script.methods_run_like_forward") {
+    Ranks ranks;
+    auto model = ranks.prepare(ScriptModel<c10::IValue>(exported("kinds.pt")).ptr(),
+                               {.autocast = at::kBFloat16});
+    const auto x = torch::ones({2, 3}) * (ranks.rank() + 1);
+    const auto code = model->method<at::Tensor>("encode", x);
+    CHECK(code.scalar_type() == at::kFloat); // autocast, and back
+    code.sum().backward();                   // without RT-M61
+    CHECK(ranks.agree(model->parameters()[0].grad()));
+}
+
+TEST_CASE("Script.wrong_calls") {
+    Ranks ranks;
+    auto model = ScriptModel<c10::IValue>(exported("kinds.pt"));
+    const auto x = torch::ones({2, 3});
+    const auto text = message_of([&] { (void)model(x, 3); });
+    CHECK(contains(text, "[RT-M86]"));
+    CHECK(contains(text, "'options'"));
+    CHECK(contains(text, "Dict(str, Tensor) options, int[] sizes, str name=\"a\""));
+    CHECK(code_of([&] { (void)model(x); }) == "RT-M86");
+    CHECK(code_of([&] { (void)model(x, x, x, x, x, x); }) == "RT-M86");
+    CHECK(code_of([&] { (void)model->method<at::Tensor>("encode", named("z", x)); }) == "RT-M86");
+    const auto method = message_of([&] { (void)model->method("encod", x); });
+    CHECK(contains(method, "did you mean \"encode\"?"));
+    CHECK(contains(method, "[RT-M88]"));
+    const auto failed = message_of([&] { (void)model->method("fail", x); });
+    CHECK(contains(failed, "[RT-M89]"));
+    CHECK(contains(failed, "export.py:"));
+    CHECK(contains(failed, "in fail: return x @ torch.ones(7)  # does not fit"));
+    CHECK(contains(failed, "size mismatch"));
+    CHECK(failed.size() < 400);
+    const auto device = message_of([&] { (void)model->method("encode", x.to(at::kMeta)); });
+    CHECK(contains(device, "the parameters are on cpu, but an argument is on meta"));
+    const auto result = message_of([&] { ScriptModel<at::Tensor>{exported("kinds.pt")}; });
+    CHECK(contains(result, "std::tuple<torch::Tensor, std::map<std::string, torch::Tensor>, "
+                           "std::vector<std::int64_t>, std::string>"));
+    CHECK(contains(result, "[RT-M87]"));
+    CHECK(code_of([&] { (void)model->method<std::string>("encode", x); }) == "RT-M87");
+}
+
+TEST_CASE("Script.other_files_are_named") {
+    Ranks ranks;
+    const std::vector<std::tuple<std::string, std::string, std::string>> files{
+        {"none.pt", "RT-M80", "does not exist"},
+        {"weights.pt", "RT-M81", "torch.save"},
+        {"old.pt", "RT-M81", "before PyTorch 1.6"},
+        {"weights.safetensors", "RT-M81", "safetensors"},
+        {"program.pt2", "RT-M81", "cannot be trained from C++"},
+        {"pickle.pkl", "RT-M81", "pickle"},
+        {"empty.pt", "RT-M81", "empty"},
+        {"text.pt", "RT-M81", "unknown kind"},
+        {"truncated.pt", "RT-M81", "truncated"},
+        {".", "RT-M81", "directory"},
+        {"operator.pt", "RT-M83", "torchvision::nms"},
+        {"newer.pt", "RT-M84", "newer PyTorch"},
+        {"frozen.pt", "RT-M85", "constants"},
+        {"inference.pt", "RT-M85", "constants"},
+        {"quantized.pt", "RT-M91", "quantized"},
+    };
+    for (const auto& [name, code, part] : files) {
+        CAPTURE(name);
+        const auto text = message_of([&file = name] { (void)ScriptModel<>(exported(file)); });
+        CHECK_MESSAGE(contains(text, "[" + code + "]"), text);
+        CHECK_MESSAGE(contains(text, part), text);
+        if (code == "RT-M81" && name != ".") {
+            std::ifstream stream(exported(name), std::ios::binary);
+            CHECK(code_of([&] { (void)ScriptModel<>(stream); }) == code);
+        }
+    }
+    std::ostringstream weights;
+    torch::save(torch::nn::Linear(2, 2), weights);
+    std::istringstream in(weights.str());
+    CHECK(code_of([&] { (void)ScriptModel<>(in); }) == "RT-M82");
+}
+
+TEST_CASE("Script.modes") {
+    Ranks ranks;
+    const auto said = [](const std::string& name) {
+        return test::captured_stderr([&] { (void)ScriptModel<>(exported(name)); });
+    };
+    CHECK(contains(said("traced_eval.pt"), "RT-M90"));
+    CHECK(contains(said("traced_train.pt"), "was traced in training mode, in which dropout stays"));
+    CHECK_FALSE(contains(said("scripted.pt"), "RT-M90"));
+    auto model = ScriptModel(exported("scripted.pt"));
+    CHECK(model->name() == "Net");
+    model->eval();
+    CHECK_FALSE(model->script().is_training());
+    CHECK_FALSE(model->script().attr("norm").toModule().is_training());
+    model->named_children()["norm"]->train();
+    CHECK(model->script().attr("norm").toModule().is_training());
+    CHECK_FALSE(model->script().is_training());
+    model->to(torch::kFloat);
+    CHECK(model->script().attr("decoder").toModule().attr("weight").toTensor().scalar_type() ==
+          torch::kFloat);
+}
+
+} // namespace script_test
