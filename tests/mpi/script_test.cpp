@@ -5,8 +5,8 @@
 #include "../files.hpp"
 #include "../thrown.hpp"
 #include "ranks.hpp"
+#include "sharded_models.hpp"
 
-#include <rtrain/model/sharded.hpp>
 #include <rtrain/script.hpp>
 #include <rtrain/weights.hpp>
 
@@ -116,6 +116,26 @@ TEST_CASE("Script.trains_like_Python" * doctest::timeout(300)) {
     }
 }
 
+TEST_CASE("Script.memory_is_flat" * doctest::timeout(300)) {
+    Ranks ranks;
+    auto model = ranks.prepare(ScriptModel<c10::IValue>(exported("kinds.pt")).ptr());
+    const auto resident = [] {
+        std::ifstream statm("/proc/self/statm");
+        std::int64_t pages = 0;
+        statm >> pages >> pages;
+        return pages * 4096;
+    };
+    const auto x = torch::ones({64, 3});
+    std::int64_t before = 0;
+    for (int step = 0; step < 10000; ++step) {
+        if (step == 1000) {
+            before = resident();
+        }
+        model->method<at::Tensor>("encode", x).sum().backward();
+    }
+    CHECK(resident() - before < (4 << 20));
+}
+
 TEST_CASE("Script.weights_do_not_depend_on_the_number_of_ranks" * doctest::timeout(300)) {
     Ranks ranks;
     test::Directory directory("script-weights");
@@ -124,7 +144,6 @@ TEST_CASE("Script.weights_do_not_depend_on_the_number_of_ranks" * doctest::timeo
         auto model = ranks.prepare(ScriptModel(exported(name + ".pt")).ptr());
         alone->eval();
         model->eval();
-        Ranks one;
         torch::optim::SGD optimizer(alone->parameters(),
                                     torch::optim::SGDOptions(0.1).momentum(0.9));
         const auto data = checkpoint::read_torch_file(exported(name + ".data.pt"));
@@ -147,17 +166,14 @@ TEST_CASE("Script.weights_do_not_depend_on_the_number_of_ranks" * doctest::timeo
 
 TEST_CASE("Script.sharded_weights_are_those_of_copies" * doctest::timeout(300)) {
     Ranks ranks;
-    std::vector<at::Tensor> expected;
     auto copies = ranks.prepare(ScriptModel(exported("traced.pt")).ptr());
     const auto losses = train(copies, "traced", ranks);
     for (const Share share : {Share::node, Share::none}) {
         auto network = ScriptModel(exported("traced.pt"));
-        ShardedParallel<ScriptModelImpl<at::Tensor>, backend::Mpi> model(
-            ranks.any(), network.ptr(), ShardedOptions{.share = share});
-        std::vector<std::shared_ptr<detail::PreparedModel>> models{model.prepared()};
-        typename detail::PreparedOptimizer<torch::optim::SGD>::type optimizer(
+        auto model = test::shard(ranks, network.ptr(), ShardedOptions{.share = share});
+        auto optimizer = test::prepared(
             torch::optim::SGD(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9)),
-            {model.prepared()->weights()});
+            model);
         const auto data = checkpoint::read_torch_file(exported("traced.data.pt"));
         const std::int64_t each = rows / ranks.size();
         for (int step = 0; step < steps; ++step) {
@@ -184,6 +200,7 @@ TEST_CASE("Script.tied_parameters_stay_tied") {
     save_script(model, file);
     const auto again = ScriptModel(file)->named_parameters();
     CHECK(again["embedding.weight"].is_same(again["decoder.weight"]));
+    CHECK(model->parameters().size() + 1 == parameters.size()); // as in Python
     // Nothing is shared between two models of one file.
     const auto other = ScriptModel(exported("scripted.pt"));
     torch::NoGradGuard no_grad;
@@ -244,7 +261,7 @@ TEST_CASE("Script.values_of_each_type") {
     CHECK(any(x, options, std::vector<int>{1}).toTupleRef().elements().size() == 4);
     int tensors = 0;
     auto all = any(x, options, std::vector<int>{1});
-    detail::each_tensor(all, [&](const at::Tensor& /*tensor*/) { ++tensors; });
+    rtrain::detail::each_tensor(all, [&](const at::Tensor& /*tensor*/) { ++tensors; });
     CHECK(tensors == 2);
 }
 
@@ -254,7 +271,7 @@ TEST_CASE("Script.methods_run_like_forward") {
                                {.autocast = at::kBFloat16});
     const auto x = torch::ones({2, 3}) * (ranks.rank() + 1);
     const auto code = model->method<at::Tensor>("encode", x);
-    CHECK(code.scalar_type() == at::kFloat); // autocast, and back
+    CHECK((code.scalar_type() == at::kFloat)); // autocast, and back
     code.sum().backward();                   // without RT-M61
     CHECK(ranks.agree(model->parameters()[0].grad()));
 }
@@ -279,7 +296,10 @@ TEST_CASE("Script.wrong_calls") {
     CHECK(contains(failed, "in fail: return x @ torch.ones(7)  # does not fit"));
     CHECK(contains(failed, "size mismatch"));
     CHECK(failed.size() < 400);
-    const auto device = message_of([&] { (void)model->method("encode", x.to(at::kMeta)); });
+    const auto device = message_of([&] {
+        (void)model(x.to(at::kMeta), std::map<std::string, at::Tensor>{{"bias", x}},
+                    std::vector<int>{1});
+    });
     CHECK(contains(device, "the parameters are on cpu, but an argument is on meta"));
     const auto result = message_of([&] { ScriptModel<at::Tensor>{exported("kinds.pt")}; });
     CHECK(contains(result, "std::tuple<torch::Tensor, std::map<std::string, torch::Tensor>, "
@@ -326,10 +346,12 @@ TEST_CASE("Script.other_files_are_named") {
 TEST_CASE("Script.modes") {
     Ranks ranks;
     const auto said = [](const std::string& name) {
-        return test::captured_stderr([&] { (void)ScriptModel<>(exported(name)); });
+        test::Stderr written;
+        (void)ScriptModel<>(exported(name));
+        return written.text();
     };
     CHECK(contains(said("traced_eval.pt"), "RT-M90"));
-    CHECK(contains(said("traced_train.pt"), "was traced in training mode, in which dropout stays"));
+    CHECK(contains(said("traced_train.pt"), "was traced in training mode, which dropout keeps"));
     CHECK_FALSE(contains(said("scripted.pt"), "RT-M90"));
     auto model = ScriptModel(exported("scripted.pt"));
     CHECK(model->name() == "Net");
@@ -340,8 +362,9 @@ TEST_CASE("Script.modes") {
     CHECK(model->script().attr("norm").toModule().is_training());
     CHECK_FALSE(model->script().is_training());
     model->to(torch::kFloat);
-    CHECK(model->script().attr("decoder").toModule().attr("weight").toTensor().scalar_type() ==
-          torch::kFloat);
+    const auto decoder = model->script().attr("decoder").toModule();
+    CHECK(decoder.attr("weight").toTensor().is_floating_point());
+    CHECK((decoder.attr("weight").toTensor().scalar_type() == torch::kFloat));
 }
 
 } // namespace script_test

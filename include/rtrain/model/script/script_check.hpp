@@ -15,7 +15,9 @@
 
 #include <array>
 #include <cstddef>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -80,7 +82,15 @@ inline constexpr std::array<ModalOperator, 8> modal_operators{{
     return std::nullopt;
 }
 
-/// Warns [RT-M90] of operators that stay in the mode in which the network was traced.
+/// True for a name's first call in this process.
+[[nodiscard]] inline bool is_first(const std::string& name) {
+    static std::mutex mutex;
+    static std::set<std::string> names;
+    const std::lock_guard lock(mutex);
+    return names.insert(name).second;
+}
+
+/// Warns [RT-M90] of operators that keep the mode in which the network was traced.
 inline void warn_of_fixed_mode(const torch::jit::Module& module, const std::string& file) {
     std::optional<bool> mode;
     std::string name;
@@ -90,8 +100,8 @@ inline void warn_of_fixed_mode(const torch::jit::Module& module, const std::stri
             name = std::string(node.kind().toUnqualString());
         }
     });
-    if (mode) {
-        console::warn("RT-M90: %s was traced in %s mode, in which %s stays: train() and eval() do "
+    if (mode && console::manner.rank <= 0 && is_first(file)) {
+        console::warn("RT-M90: %s was traced in %s mode, which %s keeps: train() and eval() do "
                       "not switch it; export it with torch.jit.script(net), or trace it after "
                       "net.%s",
                       file.c_str(), *mode ? "training" : "evaluation", name.c_str(),

@@ -15,24 +15,27 @@
 #include <rtrain/process/user_call.hpp>
 #include <rtrain/storage/mapping.hpp>
 
+#include <ATen/core/function.h>
+#include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
-#include <c10/util/typeid.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/nn/pimpl.h>
 
+#include <algorithm>
 #include <concepts>
+#include <cstddef>
 #include <exception>
 #include <filesystem>
 #include <istream>
 #include <iterator>
 #include <memory>
 #include <ostream>
-#include <span>
 #include <sstream>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -93,6 +96,19 @@ public:
         stream << "ScriptModel(" << name() << ')';
     }
 
+    /// Returns each parameter once, as in Python, for optimizers; named_parameters() has each name
+    /// of tied ones.
+    [[nodiscard]] std::vector<at::Tensor> parameters(bool recurse = true) const {
+        std::vector<at::Tensor> distinct;
+        std::unordered_set<const void*> known;
+        for (const at::Tensor& parameter : torch::nn::Module::parameters(recurse)) {
+            if (known.insert(parameter.unsafeGetTensorImpl()).second) {
+                distinct.push_back(parameter);
+            }
+        }
+        return distinct;
+    }
+
     /// Used by the handle of a prepared model, which calls of method() go through.
     void set_prepared(const std::shared_ptr<rtrain::detail::PreparedModel>& prepared) {
         prepared_ = prepared;
@@ -100,8 +116,8 @@ public:
 
 protected:
     /// Returns a method. Throws ModelError [RT-M88].
-    [[nodiscard]] c10::Function& find(const std::string& name) const {
-        if (c10::Function* const function = script().type()->findMethod(name)) {
+    [[nodiscard]] torch::jit::Function& find(const std::string& name) const {
+        if (torch::jit::Function* const function = script().type()->findMethod(name)) {
             return *function;
         }
         std::vector<std::string> names;
@@ -113,7 +129,7 @@ protected:
 
     /// Calls a method. Throws ModelError [RT-M86, RT-M89].
     template <class... Values>
-    [[nodiscard]] c10::IValue call(c10::Function& function, Values&&... values) {
+    [[nodiscard]] c10::IValue call(torch::jit::Function& function, Values&&... values) {
         Arguments arguments;
         arguments.stack.reserve(sizeof...(Values) + 1);
         arguments.stack.emplace_back(script()._ivalue());
@@ -136,7 +152,7 @@ private:
         return script;
     }
 
-    [[nodiscard]] c10::IValue run(c10::Function& function, Arguments& arguments) {
+    [[nodiscard]] c10::IValue run(torch::jit::Function& function, Arguments& arguments) {
         const c10::FunctionSchema& schema = function.getSchema();
         widen(schema, arguments);
         try {
@@ -231,7 +247,7 @@ public:
     /// @endcode
     template <script::Result Other = R, class... Arguments>
     Other method(const std::string& name, Arguments&&... arguments) {
-        c10::Function& function = find(name);
+        torch::jit::Function& function = find(name);
         const auto run = [&] {
             return script::take<Other>(call(function, std::forward<Arguments>(arguments)...), name);
         };
@@ -255,7 +271,7 @@ public:
     }
 
 private:
-    c10::Function* forward_;
+    torch::jit::Function* forward_;
 };
 
 /// A network that Python exported with torch.jit.script or torch.jit.trace, as a model: prepare()
@@ -292,6 +308,12 @@ public:
     /// Shares the model.
     explicit ScriptModel(std::shared_ptr<Impl> module)
         : torch::nn::ModuleHolder<Impl>(std::move(module)) {}
+
+    /// Runs the script's forward.
+    template <class... Arguments>
+    R operator()(Arguments&&... arguments) {
+        return (*this)->forward(std::forward<Arguments>(arguments)...);
+    }
 };
 
 } // namespace rtrain

@@ -48,14 +48,14 @@ concept Convertible = requires {
 };
 
 /// A type of which c10::IValue holds exactly one kind: `Held` in TorchScript.
-#define RTRAIN_SCRIPT_VALUE(Type, Native, Held, Is, To, Name)                                      \
+#define RTRAIN_SCRIPT_VALUE(Cpp, Native, Held, Is, To, Name)                                       \
     template <>                                                                                    \
-    struct Value<Type> {                                                                           \
+    struct Value<Cpp> {                                                                            \
         static c10::TypePtr type() { return c10::Held::get(); }                                    \
         static bool fits(const c10::Type& type) { return type.kind() == c10::Held::Kind; }         \
         static bool holds(const c10::IValue& value) { return value.Is(); }                         \
-        static Type take(c10::IValue&& value) { return Type(std::move(value).To()); }              \
-        static c10::IValue make(const Type& value) { return Native(value); }                       \
+        static Cpp take(c10::IValue&& value) { return Cpp(std::move(value).To()); }                \
+        static c10::IValue make(const Cpp& value) { return Native(value); }                        \
         static std::string name() { return Name; }                                                 \
     };
 RTRAIN_SCRIPT_VALUE(at::Tensor, at::Tensor, TensorType, isTensor, toTensor, "torch::Tensor")
@@ -231,8 +231,9 @@ struct TupleValue {
     }
     static Tuple take(c10::IValue&& value) {
         const auto& elements = value.toTupleRef().elements();
-        std::size_t next = 0;
-        return Tuple{Value<Elements>::take(c10::IValue(elements[next++]))...};
+        return [&]<std::size_t... Places>(std::index_sequence<Places...>) {
+            return Tuple{Value<Elements>::take(c10::IValue(elements[Places]))...};
+        }(std::index_sequence_for<Elements...>());
     }
     static c10::IValue make(const Tuple& values) {
         return std::apply(
