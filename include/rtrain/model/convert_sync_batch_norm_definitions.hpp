@@ -6,6 +6,7 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/convert_sync_batch_norm.hpp>
+#include <rtrain/model/scripted_module.hpp>
 #include <rtrain/model/sync_batch_norm.hpp>
 
 #include <torch/nn/module.h>
@@ -36,10 +37,25 @@ sync_batch_norm_of(const torch::nn::Module& module) {
     return nullptr;
 }
 
+/// Throws ModelError [RT-M93] for a module of a script with running statistics.
+inline void refuse_scripted(const torch::nn::Module& module, const std::string& name) {
+    if (dynamic_cast<const ScriptedModule*>(&module) != nullptr &&
+        module.named_buffers(/*recurse=*/false).contains("running_mean")) {
+        throw ModelError("RT-M93",
+                         concat("the batch normalisation \"", name,
+                                "\" is part of a script, whose code cannot be replaced; export "
+                                "the network with LayerNorm or GroupNorm, or freeze its statistics "
+                                "by calling eval() on this module"));
+    }
+}
+
 } // namespace detail
 
 RTRAIN_DOOR void convert_sync_batch_norm(torch::nn::Module& module) {
     const auto modules = module.named_modules("", /*include_self=*/true);
+    for (const auto& part : modules) {
+        detail::refuse_scripted(*part.value(), part.key());
+    }
     const auto refuse = [](const torch::nn::Module& part, const std::string& name) {
         if (detail::sync_batch_norm_of(part)) {
             throw ModelError("RT-M16",

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/Context.h>
+#include <torch/csrc/jit/python/update_graph_executor_opt.h>
 #include <torch/utils.h>
 
 #include <cstdint>
@@ -19,6 +20,9 @@ inline void make_reproducible(std::uint64_t seed) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicCuDNN(true);
     at::globalContext().setBenchmarkCuDNN(false);
+    // Otherwise a script's backward has other bits from its second call on, so a resumed run would
+    // differ.
+    torch::jit::setGraphExecutorOptimize(false);
 }
 
 } // namespace rtrain::detail

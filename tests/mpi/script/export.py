@@ -71,6 +71,21 @@ class Traced(nn.Module):
         return self.last(functional.relu(self.norm(self.first(x))).mean((2, 3)))
 
 
+class Bits(nn.Module):
+    """Its gradients get other bits when libtorch optimizes the program."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(16, 64)
+        self.norm = nn.LayerNorm(64)
+        self.last = nn.Linear(64, 20)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        x = functional.gelu(x) * torch.sigmoid(x) + torch.tanh(x)
+        return self.last(functional.silu(functional.dropout(self.norm(x), 0.2)))
+
+
 class Kinds(nn.Module):
     """Values of each type, other methods, and buffers that forward assigns."""
 
@@ -195,6 +210,9 @@ def main(directory: str):
             os.remove(group)
         torch.multiprocessing.spawn(train_rank, (directory, name), nprocs=2)
     torch.jit.script(Kinds()).save(at("kinds.pt"))
+    torch.manual_seed(3)
+    torch.jit.script(Bits()).save(at("bits.pt"))
+    torch.jit.trace(networks()["traced"].eval(), batch(0, True)[0]).save(at("still.pt"))
     bad_files(at)
 
 

@@ -5,11 +5,11 @@
 /// script sees every change of them.
 #pragma once
 
+#include <rtrain/model/scripted_module.hpp>
+
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
-
-#include <c10/core/GradMode.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -63,7 +63,7 @@ private:
 };
 
 /// One module of a script, with its children. Its name is that of the Python class.
-class ScriptPart : public torch::nn::Module {
+class ScriptPart : public torch::nn::Module, public rtrain::detail::ScriptedModule {
 public:
     explicit ScriptPart(torch::jit::Module script)
         : torch::nn::Module(script.type()->name()->name()), script_(std::move(script)) {
