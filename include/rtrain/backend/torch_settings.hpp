@@ -13,6 +13,7 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/jit/python/update_graph_executor_opt.h>
 
 #include <array>
 #include <cfenv>
@@ -122,6 +123,8 @@ private:
              [](bool on) { context().setSDPUseMath(on); }},
         Flag{[] { return context().allowTF32CuDNN(); },
              [](bool on) { context().setAllowTF32CuDNN(on); }},
+        Flag{[] { return torch::jit::getGraphExecutorOptimize(); },
+             [](bool on) { torch::jit::setGraphExecutorOptimize(on); }},
         Flag{[] { return Anomalies::is_enabled(); },
              [](bool on) { Anomalies::set_enabled(on, Anomalies::should_check_nan()); }},
         Flag{[] { return Anomalies::should_check_nan(); },
