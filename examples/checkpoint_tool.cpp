@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists a checkpoint, checks its bytes, or writes one safetensors file of it, or a TorchScript program with its
-// weights.
+// Lists a checkpoint, checks its bytes, or writes one safetensors file of it, or a TorchScript
+// program with its weights.
 #include <rtrain/checkpoint/tool.hpp>
 #include <rtrain/script.hpp>
 #ifdef RTRAIN_EXAMPLE_ARROW // s3://... and others
@@ -24,9 +24,10 @@ int main(int argc, char** argv) try {
     } else if (command == "script" && (argc == 5 || (argc == 6 && argv[5] == evaluation))) {
         rtrain::save_script(checkpoint, argv[3], argv[4], {.evaluation = argc == 6});
     } else {
-        std::cerr << "usage: checkpoint_tool list|verify <checkpoint>\n"
-                     "       checkpoint_tool merge <checkpoint> <file.safetensors>\n"
-                     "       checkpoint_tool script <checkpoint> <net.pt> <out.pt> [--evaluation]\n";
+        std::cerr
+            << "usage: checkpoint_tool list|verify <checkpoint>\n"
+               "       checkpoint_tool merge <checkpoint> <file.safetensors>\n"
+               "       checkpoint_tool script <checkpoint> <net.pt> <out.pt> [--evaluation]\n";
         return 2;
     }
     return 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fine-tunes a network that was written in Python, on Fashion-MNIST: its backbone is frozen, its head is trained.
+// Fine-tunes a network that was written in Python, on Fashion-MNIST: its backbone is frozen, its
+// head is trained.
 //
 //   python3 examples/finetune_script/export.py net.pt           writes the network
 //   ./finetune_script net.pt tuned.pt                           trains it on two ranks
@@ -31,8 +32,8 @@ struct Finetune {
         auto model = worker.prepare(script);
         torch::optim::AdamW optimizer(model->parameters(), 1e-3);
         auto state = rtrain::State{}.add("model", model).add("optimizer", optimizer);
-        auto batches = worker.dataset_shard("train").batches(
-            {.size = 128 / worker.size(), .shuffle = true});
+        auto batches =
+            worker.dataset_shard("train").batches({.size = 128 / worker.size(), .shuffle = true});
         for (const int epoch : worker.epochs(config.at("epochs").to_number<int>(), state)) {
             auto total = torch::zeros({});
             for (auto& batch : batches) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost of a step of a ScriptModel, beside the same loop with torch::jit::Module on bare libtorch, and the same
-// network written with torch::nn. Rounds are interleaved; the fastest counts.
+// The cost of a step of a ScriptModel, beside the same loop with torch::jit::Module on bare
+// libtorch, and the same network written with torch::nn. Rounds are interleaved; the fastest
+// counts.
 //
 //   python3 benchmarks/script/export.py DIRECTORY
 //   script_bench DIRECTORY [rounds]          one process
@@ -82,8 +83,8 @@ struct Measure {
             if (worker.size() == 1) {
                 keep(1, time_steps([&](const auto& in) { return bare.forward({in}).toTensor(); },
                                    of_bare, x, y));
-                keep(2, time_steps([&](const auto& in) { return same->forward(in); }, of_same, x,
-                                   y));
+                keep(2,
+                     time_steps([&](const auto& in) { return same->forward(in); }, of_same, x, y));
             }
         }
         if (worker.rank() != 0) {

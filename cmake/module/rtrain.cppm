@@ -84,11 +84,15 @@ module;
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/recompute.hpp>
 #include <rtrain/model/reproducibility.hpp>
+#include <rtrain/model/script/save_script.hpp>
+#include <rtrain/model/script/script_model.hpp>
+#include <rtrain/model/script/values.hpp>
 #include <rtrain/model/sharded.hpp>
 #include <rtrain/model/sharded_optimizer.hpp>
 #include <rtrain/model/sharded_options.hpp>
 #include <rtrain/model/sync_batch_norm.hpp>
 #include <rtrain/preprocess.hpp>
+#include <rtrain/script.hpp>
 #include <rtrain/preprocess/chain.hpp>
 #include <rtrain/preprocess/character_tokenizer.hpp>
 #include <rtrain/preprocess/concatenator.hpp>

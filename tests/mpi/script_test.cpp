@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Networks that Python exported (script/export.py), trained on ranks: the losses are Python's, the names are
-// those of its state_dict(), and what is not such a network is refused by name.
+// Networks that Python exported (script/export.py), trained on ranks: the losses are Python's, the
+// names are those of its state_dict(), and what is not such a network is refused by name.
 #include "../capture.hpp"
 #include "../files.hpp"
 #include "../thrown.hpp"
@@ -245,7 +245,8 @@ TEST_CASE("Script.values_of_each_type") {
     CHECK(twice.at("y").equal(torch::full({2, 3}, 6.0)));
     CHECK(sizes == std::vector<std::int64_t>{3, 7});
     CHECK(name == "a!");
-    const auto other = model(x, options, std::vector<int>{1}, named("name", "b"), named("extra", x));
+    const auto other =
+        model(x, options, std::vector<int>{1}, named("name", "b"), named("extra", x));
     CHECK(std::get<0>(other).equal(torch::full({2, 3}, 4.0)));
     CHECK(std::get<3>(other) == "b!");
     // The buffer that forward has assigned twice.
@@ -266,7 +267,7 @@ TEST_CASE("Script.methods_run_like_forward") {
     const auto x = torch::ones({2, 3}) * (ranks.rank() + 1);
     const auto code = model->method<at::Tensor>("encode", x);
     CHECK((code.scalar_type() == at::kFloat)); // autocast, and back
-    code.sum().backward();                   // without RT-M61
+    code.sum().backward();                     // without RT-M61
     CHECK(ranks.agree(model->parameters()[0].grad()));
 }
 

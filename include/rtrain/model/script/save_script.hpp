@@ -41,7 +41,7 @@ concept Scripted = std::derived_from<M, ScriptModule> || requires(const M& model
     { *model } -> std::convertible_to<const ScriptModule&>;
 };
 
-/// Copies a script with its tensors, each with memory of its own. Tied ones stay tied.
+/// Copies a script with its tensors, each into its own memory. Tied ones stay tied.
 [[nodiscard]] inline torch::jit::Module copy_of(const torch::jit::Module& module) {
     const c10::NoGradGuard no_grad;
     torch::jit::Module copy = module.deepcopy();
@@ -103,8 +103,7 @@ inline void write(const torch::jit::Module& module, const std::filesystem::path&
 inline void save(const torch::jit::Module& module, const std::filesystem::path& path,
                  const SaveScriptOptions& options) {
     const bool changes_mode = options.evaluation;
-    torch::jit::Module whole =
-        changes_mode || !owns_its_memory(module) ? copy_of(module) : module;
+    torch::jit::Module whole = changes_mode || !owns_its_memory(module) ? copy_of(module) : module;
     if (changes_mode) {
         whole.eval();
     }

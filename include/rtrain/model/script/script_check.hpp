@@ -72,8 +72,8 @@ inline constexpr std::array<ModalOperator, 8> modal_operators{{
             continue;
         }
         const auto needs = torch::jit::toIValue(node.inputs()[known.needs]);
-        const bool is_idle = needs && (needs->isNone() || (needs->isDouble() &&
-                                                           needs->toDouble() == 0));
+        const bool is_idle =
+            needs && (needs->isNone() || (needs->isDouble() && needs->toDouble() == 0));
         const auto training = torch::jit::toIValue(node.inputs()[known.training]);
         if (training && training->isBool() && !is_idle) {
             return training->toBool();
@@ -115,8 +115,7 @@ inline void warn_of_fixed_mode(const torch::jit::Module& module, const std::stri
         if (item.isTensor() && item.toTensor().defined() && item.toTensor().is_quantized()) {
             return true;
         }
-        if (item.isObject() &&
-            item.type()->repr_str().find("PackedParams") != std::string::npos) {
+        if (item.isObject() && item.type()->repr_str().find("PackedParams") != std::string::npos) {
             return true;
         }
     }

@@ -65,14 +65,15 @@ namespace rtrain::script {
     if (const auto place = why.find(unknown); place != std::string_view::npos) {
         std::string_view name = why.substr(place + unknown.size());
         name = name.substr(0, name.find_first_of(".\n "));
-        throw ModelError("RT-M83", detail::concat(file, " uses the operator ", name,
-                                                  ", which this program does not have; ",
-                                                  library_of(name)));
+        throw ModelError("RT-M83",
+                         detail::concat(file, " uses the operator ", name,
+                                        ", which this program does not have; ", library_of(name)));
     }
     if (why.find("maximum supported version") != std::string_view::npos) {
         throw ModelError("RT-M84",
-                         detail::concat(file, " was written by a newer PyTorch than this program's "
-                                              "libtorch: ",
+                         detail::concat(file,
+                                        " was written by a newer PyTorch than this program's "
+                                        "libtorch: ",
                                         first_lines(why),
                                         "; use that libtorch, or export with this one's version"));
     }
@@ -170,9 +171,8 @@ namespace rtrain::script {
     }
     constexpr std::string_view here = "<--- HERE\n";
     const auto mark = why.rfind(here);
-    std::string reason = first_lines(mark == std::string_view::npos
-                                         ? why
-                                         : why.substr(mark + here.size()));
+    std::string reason =
+        first_lines(mark == std::string_view::npos ? why : why.substr(mark + here.size()));
     if (reason.empty()) {
         reason = "an exception";
     }

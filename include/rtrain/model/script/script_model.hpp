@@ -265,8 +265,8 @@ public:
                 throw;
             }
         }();
-        detail::each_tensor(
-            output, [&](const at::Tensor& tensor) { prepared->end_forward(tensor); });
+        detail::each_tensor(output,
+                            [&](const at::Tensor& tensor) { prepared->end_forward(tensor); });
         return output;
     }
 

@@ -94,7 +94,7 @@ public:
     [[nodiscard]] const torch::jit::Module& script() const noexcept { return script_; }
 
 protected:
-    /// Registers buffers anew to which the script has assigned another tensor, as in `self.mean =
+    /// Registers the new tensor of each buffer that the script has assigned, as in `self.mean =
     /// 0.9 * self.mean + 0.1 * x`.
     void follow_assignments() {
         for (std::size_t i = 0; i < buffers_here_.size(); ++i) {

@@ -83,8 +83,8 @@ struct Value<T> {
 
 /// Text that is not a std::string; an argument only.
 template <class T>
-requires(std::convertible_to<T, std::string_view> && !std::same_as<T, std::string>)
-struct Value<T> {
+requires(std::convertible_to<T, std::string_view> &&
+         !std::same_as<T, std::string>) struct Value<T> {
     static c10::TypePtr type() { return c10::StringType::get(); }
     static c10::IValue make(std::string_view value) { return std::string(value); }
 };
@@ -118,8 +118,7 @@ struct Value<std::optional<T>> {
     }
     static bool holds(const c10::IValue& value) { return value.isNone() || Value<T>::holds(value); }
     static std::optional<T> take(c10::IValue&& value) {
-        return value.isNone() ? std::nullopt
-                              : std::optional<T>(Value<T>::take(std::move(value)));
+        return value.isNone() ? std::nullopt : std::optional<T>(Value<T>::take(std::move(value)));
     }
     static c10::IValue make(const std::optional<T>& value) {
         return value ? Value<T>::make(*value) : c10::IValue();
@@ -233,7 +232,8 @@ struct TupleValue {
         const auto& elements = value.toTupleRef().elements();
         return [&]<std::size_t... Places>(std::index_sequence<Places...>) {
             return Tuple{Value<Elements>::take(c10::IValue(elements[Places]))...};
-        }(std::index_sequence_for<Elements...>());
+        }
+        (std::index_sequence_for<Elements...>());
     }
     static c10::IValue make(const Tuple& values) {
         return std::apply(
@@ -304,9 +304,9 @@ template <Result T>
                                             const std::string& result) {
     throw ModelError("RT-M87",
                      detail::concat(method, "() of the script returns ", type.repr_str(),
-                                    ", but the program expects ", result, "; use ",
-                                    cpp_name(type), " or torch::jit::IValue: ScriptModel<",
-                                    cpp_name(type), ">, or method<", cpp_name(type), ">(...)"));
+                                    ", but the program expects ", result, "; use ", cpp_name(type),
+                                    " or torch::jit::IValue: ScriptModel<", cpp_name(type),
+                                    ">, or method<", cpp_name(type), ">(...)"));
 }
 
 /// Converts a result. Throws ModelError [RT-M87].
