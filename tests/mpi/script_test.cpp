@@ -7,6 +7,7 @@
 #include "ranks.hpp"
 #include "sharded_models.hpp"
 
+#include <rtrain/model/construct.hpp>
 #include <rtrain/model/convert_sync_batch_norm.hpp>
 #include <rtrain/model/reproducibility.hpp>
 #include <rtrain/script.hpp>
@@ -193,6 +194,7 @@ TEST_CASE("Script.tied_parameters_stay_tied") {
     const auto file = directory.path() / ("tied" + std::to_string(ranks.rank()) + ".pt");
     save_script(model, file);
     const auto again = ScriptModel(file)->named_parameters();
+    (void)ranks.agree(torch::ones({1})); // before rank 0 removes the directory
     CHECK(again["embedding.weight"].is_same(again["decoder.weight"]));
     CHECK(model->parameters().size() + 1 == parameters.size()); // as in Python
     // Nothing is shared between two models of one file.
@@ -231,6 +233,7 @@ TEST_CASE("Script.saved_programs_have_the_weights_of_now") {
     CHECK(load_weights(loaded, directory.path() / (std::to_string(ranks.rank()) + ".safetensors"))
               .missing.empty());
     CHECK(loaded->parameters()[0].equal(model->parameters()[0]));
+    (void)ranks.agree(torch::ones({1})); // before rank 0 removes the directory
 }
 
 TEST_CASE("Script.values_of_each_type") {
@@ -269,6 +272,62 @@ TEST_CASE("Script.methods_run_like_forward") {
     CHECK((code.scalar_type() == at::kFloat)); // autocast, and back
     code.sum().backward();                     // without RT-M61
     CHECK(ranks.agree(model->parameters()[0].grad()));
+}
+
+TEST_CASE("Script.options_apply") {
+    Ranks ranks;
+    const auto data = checkpoint::read_torch_file(exported("traced.data.pt"));
+    const auto x = data.at("0.x").narrow(0, ranks.rank(), 2);
+    const auto y = data.at("0.y").narrow(0, ranks.rank(), 2);
+    for (const bool compressed : {false, true}) {
+        DataParallelOptions options;
+        if (compressed) {
+            options.hook = hook::BFloat16{};
+        }
+        auto network = ScriptModel(exported("traced.pt"));
+        network->to(torch::kFloat);
+        network->named_parameters()["first.bias"].set_requires_grad(false);
+        auto model = ranks.prepare(network.ptr(), options);
+        const auto loss = [&] { return torch::cross_entropy_loss(model(x.to(torch::kFloat)), y); };
+        {
+            const auto alone = model.no_sync();
+            loss().backward();
+        }
+        loss().backward();
+        CHECK(model.clip_grad_norm_(0.1) > 0.1);
+        const auto parameters = model->named_parameters();
+        CHECK_FALSE(parameters["first.bias"].grad().defined());
+        for (const auto& item : parameters) {
+            if (item.value().grad().defined()) {
+                CHECK(ranks.agree(item.value().grad()));
+            }
+        }
+        network->named_parameters()["first.bias"].set_requires_grad(true); // also between steps
+        loss().backward();
+        CHECK(ranks.agree(parameters["first.bias"].grad()));
+    }
+    // A method that does not use all parameters.
+    auto kinds = ranks.prepare(ScriptModel(exported("bits.pt")).ptr());
+    kinds->named_parameters()["norm.weight"].set_requires_grad(false);
+    kinds(torch::ones({2, 16})).sum().backward();
+    CHECK(ranks.agree(kinds->named_parameters()["first.weight"].grad()));
+}
+
+TEST_CASE("Script.is_constructed_on_one_rank") {
+    Ranks ranks;
+    std::shared_ptr<ScriptModelImpl<at::Tensor>> network;
+    rtrain::detail::construct_once(ranks.any(), {}, [&] {
+        network = ScriptModel(exported("scripted.pt")).ptr();
+        return network;
+    });
+    auto model = ranks.prepare(network);
+    CHECK(model->parameters().size() > 10);
+    for (const at::Tensor& parameter : model->parameters()) {
+        CHECK(parameter.abs().sum().item<double>() >= 0);
+        CHECK(ranks.agree(parameter));
+    }
+    const auto x = checkpoint::read_torch_file(exported("scripted.data.pt")).at("0.x");
+    CHECK(torch::isfinite(model(x)).all().item<bool>());
 }
 
 TEST_CASE("Script.wrong_calls") {

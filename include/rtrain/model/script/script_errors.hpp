@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/strict_stream.hpp>
 
 #include <ATen/core/function_schema.h>
 

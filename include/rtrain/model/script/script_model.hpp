@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/strict_stream.hpp>
 #include <rtrain/model/each_tensor.hpp>
 #include <rtrain/model/forward.hpp>
 #include <rtrain/model/prepared_model.hpp>
@@ -58,7 +59,7 @@ namespace script {
     std::string bytes{std::istreambuf_iterator<char>(in), {}};
     require_script(bytes, name);
     try {
-        std::istringstream text(std::move(bytes));
+        auto text = rtrain::detail::strict(std::istringstream(std::move(bytes)));
         return torch::jit::load(text);
     } catch (const std::exception& error) {
         throw_not_loaded(name, error.what());
