@@ -18,7 +18,7 @@ def mlp(units):
     return nn.Sequential(*layers, nn.Linear(units, 10))
 
 
-def ddp(units, rounds=40, steps=50, rows=32):
+def ddp(units, rounds=15, steps=50, rows=32):
     net = nn.parallel.DistributedDataParallel(mlp(units))
     optimizer = torch.optim.SGD(net.parameters(), 0.01)
     x, y = torch.randn(rows, units), torch.randint(0, 10, (rows,))
