@@ -64,8 +64,8 @@ private:
 
 /// Options of Plateau, with the names and defaults of torch's ReduceLROnPlateau.
 struct PlateauOptions {
-    using Torchs =
-        torch::optim::ReduceLROnPlateauScheduler; ///< the class that has the enumerations
+    /// The class of libtorch, which has the enumerations.
+    using Torchs = torch::optim::ReduceLROnPlateauScheduler;
 
     Torchs::SchedulerMode mode = Torchs::min; ///< whether smaller or larger is better
     double factor = 0.1;     ///< new rate divided by the old one; at least 0, below 1
@@ -82,8 +82,8 @@ struct PlateauOptions {
 ///
 /// @code
 /// rtrain::Plateau plateau(optimizer, {.factor = 0.5, .patience = 3});
-/// const auto values = worker.report({}, metrics, state); // the same on all ranks
-/// plateau.step(rtrain::metric_of(values, "val/loss"));
+/// plateau.step(worker.all_reduce(sum_of_losses) / worker.all_reduce(rows));
+/// worker.report({{"epoch", epoch}}, state); // after step(), which it saves
 /// @endcode
 ///
 /// The optimizer must live as long. Throws ConfigError [RT-C80] for bad options, [RT-C82] if
@@ -92,7 +92,7 @@ class Plateau final : public torch::optim::ReduceLROnPlateauScheduler {
 public:
     explicit Plateau(torch::optim::Optimizer& optimizer, const PlateauOptions& options = {});
 
-    /// Takes the metric, which must be the same on all ranks: reduced by a report, or by
+    /// Takes the metric, which must be the same on all ranks: for example from
     /// worker.all_reduce(). NaN is not an improvement.
     void step(double metric);
     /// Returns the current learning rate of each parameter group.

@@ -73,7 +73,7 @@ inline void require_groups(const torch::optim::Optimizer& optimizer, std::size_t
     }
 }
 
-[[nodiscard]] inline boost::json::array to_json(const std::vector<double>& numbers) {
+[[nodiscard]] inline boost::json::array numbers_json(const std::vector<double>& numbers) {
     boost::json::array array;
     for (const double number : numbers) {
         array.emplace_back(number);
@@ -81,8 +81,8 @@ inline void require_groups(const torch::optim::Optimizer& optimizer, std::size_t
     return array;
 }
 /// Throws CheckpointError [RT-K3] if there are not `count` numbers.
-[[nodiscard]] inline std::vector<double> from_json(const boost::json::value& value,
-                                                   std::size_t count) {
+[[nodiscard]] inline std::vector<double> numbers_from(const boost::json::value& value,
+                                                      std::size_t count) {
     std::vector<double> numbers;
     for (const auto& item : value.as_array()) {
         numbers.push_back(item.to_number<double>());
@@ -187,12 +187,12 @@ RTRAIN_DOOR void LrSchedule::set_momenta(std::size_t group, std::int64_t step) {
 
 RTRAIN_DOOR void LrSchedule::save(StateWriter& out) const {
     checkpoint::save_as<torch::optim::LRScheduler>(*this, out);
-    out.value("initial_lrs", detail::to_json(initial_lrs_));
-    out.value("initial_momenta", detail::to_json(initial_momenta_));
+    out.value("initial_lrs", detail::numbers_json(initial_lrs_));
+    out.value("initial_momenta", detail::numbers_json(initial_momenta_));
 }
 RTRAIN_DOOR void LrSchedule::load(const StateReader& in) {
-    auto rates = detail::from_json(in.value("initial_lrs"), schedules_.size());
-    initial_momenta_ = detail::from_json(in.value("initial_momenta"), schedules_.size());
+    auto rates = detail::numbers_from(in.value("initial_lrs"), schedules_.size());
+    initial_momenta_ = detail::numbers_from(in.value("initial_momenta"), schedules_.size());
     initial_lrs_ = std::move(rates);
     checkpoint::load_as<torch::optim::LRScheduler>(*this, in);
 }

@@ -84,7 +84,7 @@ private:
         int number;
         double part; ///< of the phase, from 0 to 1
     };
-    /// As in torch, the phases end one step before their part of the steps is over.
+    /// The phases end one step before their part of the steps is over, as in torch.
     [[nodiscard]] constexpr Phase phase(std::int64_t step) const {
         internal::require_step("OneCycle", step, steps);
         const auto total = static_cast<double>(steps);
@@ -108,7 +108,7 @@ private:
     }
 };
 
-/// How the cycles of Cyclic shrink.
+/// The way in which the cycles of Cyclic shrink.
 enum class CyclicMode : unsigned char {
     triangular,  ///< not at all
     triangular2, ///< each is half as high as the one before
