@@ -50,7 +50,7 @@ public:
     /// Saves the step and the initial rates. A checkpoint's initial rates replace the program's, as
     /// do the optimizer's options.
     void save(StateWriter& out) const;
-    void load(const StateReader& in);
+    void load(const StateReader& in); ///< loads what save() has saved
 
 private:
     std::vector<double> get_lrs() override;
@@ -90,6 +90,7 @@ struct PlateauOptions {
 /// min_lr has a wrong number of rates.
 class Plateau final : public torch::optim::ReduceLROnPlateauScheduler {
 public:
+    /// Takes the current rates as the ones to reduce.
     explicit Plateau(torch::optim::Optimizer& optimizer, const PlateauOptions& options = {});
 
     /// Takes the metric, which must be the same on all ranks: for example from
@@ -100,7 +101,7 @@ public:
 
     /// Saves the best value and the counters.
     void save(StateWriter& out) const;
-    void load(const StateReader& in);
+    void load(const StateReader& in); ///< loads what save() has saved
 
 private:
     torch::optim::Optimizer* optimizer_;

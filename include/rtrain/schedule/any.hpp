@@ -17,6 +17,7 @@ namespace rtrain::schedule {
 /// never changes.
 class Any {
 public:
+    /// Holds a copy of `f`.
     template <class F>
     requires(!std::same_as<F, Any> && Schedule<F>) Any(F f)
         : held_(std::make_shared<const Held<F>>(std::move(f))) {} // NOLINT: any schedule is one
