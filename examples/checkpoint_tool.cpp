@@ -15,7 +15,7 @@ int main(int argc, char** argv) try {
         rtrain::checkpoint::list(checkpoint, std::cout);
     } else if (command == "verify" && argc == 3) {
         rtrain::checkpoint::verify(checkpoint.as_directory());
-        std::cout << checkpoint.uri() << " is sound\n";
+        std::cout << checkpoint.uri() << " is valid\n";
     } else if (command == "merge" && argc == 4) {
         rtrain::checkpoint::merge_into_one_file(checkpoint, argv[3]);
     } else {

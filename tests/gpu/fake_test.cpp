@@ -40,6 +40,32 @@ int ranks() {
     return size;
 }
 
+/// By rank, why a run fails that reduces for a while, and in which rank 0 calls `begin_failing`.
+std::map<int, std::string> failures_of_reductions(const test::Directory& directory,
+                                                  const std::string& name,
+                                                  const std::function<void()>& begin_failing) {
+    Trainer<backend::Nccl> trainer({.run = {.name = name, .storage_path = directory.path()}},
+                                   patient(std::chrono::seconds(40)));
+    try {
+        trainer.fit([&](auto& worker) {
+            auto tensor = torch::ones({10}).to(worker.device());
+            worker.all_reduce(tensor);
+            worker.barrier();
+            if (worker.rank() == 0) {
+                begin_failing();
+            }
+            for (int step = 0; step < 100; ++step) {
+                worker.all_reduce(tensor);
+                (void)tensor[0].template item<float>();
+                std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            }
+        });
+    } catch (const TrainingFailedError& error) {
+        return error.worker_failures();
+    }
+    return {};
+}
+
 } // namespace
 
 TEST_CASE("NcclFaults.ranks_take_the_devices_in_order") {
@@ -249,32 +275,15 @@ TEST_CASE("NcclFaults.an_error_of_nccl_is_told_with_its_text" * doctest::timeout
     if (ranks() > 1) {
         for (const bool asynchronous : {false, true}) {
             const auto begun = std::chrono::steady_clock::now();
-            Trainer<backend::Nccl> trainer({.run = {.name = asynchronous ? "later" : "at-once",
-                                                    .storage_path = directory.path()}},
-                                           patient(std::chrono::seconds(40)));
-            std::map<int, std::string> failures;
-            try {
-                trainer.fit([&](auto& worker) {
-                    auto tensor = torch::ones({10}).to(worker.device());
-                    worker.all_reduce(tensor);
-                    worker.barrier();
-                    if (worker.rank() == 0) {
-                        (asynchronous ? fake::faults().breaks : fake::faults().refuses) =
-                            ncclSystemError;
-                    }
-                    for (int step = 0; step < 100; ++step) {
-                        worker.all_reduce(tensor);
-                        (void)tensor[0].template item<float>();
-                        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-                    }
+            const auto failures =
+                failures_of_reductions(directory, asynchronous ? "later" : "at-once", [&] {
+                    (asynchronous ? fake::faults().breaks : fake::faults().refuses) =
+                        ncclSystemError;
                 });
-            } catch (const TrainingFailedError& error) {
-                failures = error.worker_failures();
-            }
             fake::faults() = {};
             REQUIRE(failures.size() == 1); // the others were interrupted
-            CHECK(contains(failures[0], "unhandled system error"));
-            CHECK(contains(failures[0], "RT-N5"));
+            CHECK(contains(failures.at(0), "unhandled system error"));
+            CHECK(contains(failures.at(0), "RT-N5"));
             CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(15));
         }
     }
@@ -413,29 +422,11 @@ TEST_CASE("NcclFaults.an_error_of_any_cuda_call_ends_the_attempt_with_its_text" 
             for (const int after : {0, 3, 10}) {
                 CAPTURE(call);
                 CAPTURE(after);
-                Trainer<backend::Nccl> trainer({.run = {.name = "run" + std::to_string(number++),
-                                                        .storage_path = directory.path()}},
-                                               patient(std::chrono::seconds(40)));
-                std::map<int, std::string> failures;
-                try {
-                    trainer.fit([&](auto& worker) {
-                        auto tensor = torch::ones({10}).to(worker.device());
-                        worker.barrier();
-                        if (worker.rank() == 0) {
-                            fake::fail(call, after);
-                        }
-                        for (int step = 0; step < 100; ++step) {
-                            worker.all_reduce(tensor);
-                            (void)tensor[0].template item<float>();
-                            std::this_thread::sleep_for(std::chrono::milliseconds(10));
-                        }
-                    });
-                } catch (const TrainingFailedError& error) {
-                    failures = error.worker_failures();
-                }
+                const auto failures = failures_of_reductions(
+                    directory, "run" + std::to_string(number++), [&] { fake::fail(call, after); });
                 fake::fail(nullptr, 0);
                 REQUIRE(failures.size() == 1);
-                CHECK(contains(failures[0], std::string("the fake fails in ") + call));
+                CHECK(contains(failures.at(0), std::string("the fake fails in ") + call));
             }
         }
     }

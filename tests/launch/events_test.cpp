@@ -457,8 +457,9 @@ TEST_CASE("Events.steps_that_come_too_fast_are_counted" * doctest::timeout(60)) 
     const auto written = lines_of(directory.path() / "r" / "steps.jsonl").size();
     const auto said = console.text();
     CHECK(written >= track::StepLog::capacity);
-    CHECK(contains(
-        said, written == steps ? "" : "lacks " + std::to_string(steps - written) + " numbers"));
+    CHECK(contains(said, written == steps
+                             ? ""
+                             : "is missing " + std::to_string(steps - written) + " numbers"));
 }
 
 TEST_CASE("Events.two_trackers_write_to_two_files") {

@@ -112,7 +112,7 @@ TEST_CASE("CheckpointTool.lists_verifies_and_merges") {
     CHECK(contains(listed.output, "written by 3 ranks"));
     CHECK(contains(listed.output, "own/table  F32 [37, 11]  in 3 pieces"));
     CHECK(contains(listed.output, "shard-00002-of-00003.safetensors"));
-    CHECK(contains(tool("verify " + checkpoint.string()).output, "is sound"));
+    CHECK(contains(tool("verify " + checkpoint.string()).output, "is valid"));
 
     const auto merged = (storage.path() / "merged.safetensors").string();
     CHECK(tool("merge " + checkpoint.string() + " " + merged).status == 0);

@@ -68,6 +68,27 @@ void write(int to, const std::string& text) {
     }
 }
 
+/// The relay of a rank that prints into `printed[1]`.
+struct Relayed {
+    std::array<int, 2> printed = pipe();
+    Pipe shown{};
+    std::FILE* target = ::fdopen(::dup(shown.in()), "w");
+    boost::asio::io_context io{};
+    bool ended = false;
+    OutputRelay relay{io,
+                      printed[0],
+                      target,
+                      {.ranks = 1, .tagged = false},
+                      [](const RankLine&) {},
+                      [this] { ended = true; }};
+
+    [[nodiscard]] static std::array<int, 2> pipe() {
+        std::array<int, 2> ends{};
+        REQUIRE(::pipe(ends.data()) == 0);
+        return ends;
+    }
+};
+
 } // namespace
 
 TEST_CASE("OutputRelay.who_does_not_read_holds_up_the_ranks_and_nothing_else" *
@@ -127,19 +148,12 @@ TEST_CASE("OutputRelay.who_does_not_read_holds_up_the_ranks_and_nothing_else" *
 }
 
 TEST_CASE("OutputRelay.nobody_is_waited_for_once_it_is_closed" * doctest::timeout(60)) {
-    int printed[2];
-    REQUIRE(::pipe(printed) == 0);
-    Pipe shown;
-    std::FILE* const target = ::fdopen(::dup(shown.in()), "w");
-    boost::asio::io_context io;
-    bool ended = false;
-    OutputRelay relay(
-        io, printed[0], target, {.ranks = 1, .tagged = false}, [](const RankLine&) {},
-        [&] { ended = true; });
-    std::thread rank([&] {
+    Relayed rank_output;
+    auto& [printed, shown, target, io, ended, relay] = rank_output;
+    std::thread rank([to = printed[1]] {
         ::signal(SIGPIPE, SIG_IGN);
-        write(printed[1], std::string(300'000, '\n'));
-        ::close(printed[1]);
+        write(to, std::string(300'000, '\n'));
+        ::close(to);
     });
     io.run_for(300ms);
     CHECK(relay.is_behind());
@@ -153,15 +167,8 @@ TEST_CASE("OutputRelay.nobody_is_waited_for_once_it_is_closed" * doctest::timeou
 }
 
 TEST_CASE("OutputRelay.what_was_read_is_printed_though_no_more_is_read" * doctest::timeout(60)) {
-    int printed[2];
-    REQUIRE(::pipe(printed) == 0);
-    Pipe shown;
-    std::FILE* const target = ::fdopen(::dup(shown.in()), "w");
-    boost::asio::io_context io;
-    bool ended = false;
-    OutputRelay relay(
-        io, printed[0], target, {.ranks = 1, .tagged = false}, [](const RankLine&) {},
-        [&] { ended = true; });
+    Relayed rank_output;
+    auto& [printed, shown, target, io, ended, relay] = rank_output;
     write(printed[1], "one\ntwo"); // which others hold open
     while (relay.quiet_for() > 0s && relay.quiet_for() < 20ms) {
         io.run_one_for(5ms);

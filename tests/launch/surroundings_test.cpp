@@ -197,7 +197,7 @@ TEST_CASE("Surroundings.a_notice_and_the_signal_that_follows_are_one_request") {
     Program program("noticed", storage);
     Program::until([&] { return std::filesystem::exists(storage.path() / "r/checkpoint_000000"); });
     test::write(storage.path() / "notice", "");
-    program.until_printed("told to make room");
+    program.until_printed("preempted: saving");
     std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     program.signal(SIGTERM);
     CHECK(program.wait() == preempted_exit_code);
@@ -221,12 +221,12 @@ TEST_CASE("Surroundings.the_first_ctrl_c_saves_and_the_second_ends_the_run") {
     Program second("noticed", lost); // whose second step takes long
     Program::until([&] { return std::filesystem::exists(lost.path() / "r/checkpoint_000000"); });
     second.signal(SIGINT);
-    second.until_printed("told to make room");
+    second.until_printed("preempted: saving");
     std::this_thread::sleep_for(std::chrono::milliseconds(150)); // else it might be an echo
     second.signal(SIGINT);
     CHECK(second.wait() == 128 + SIGINT);
     CAPTURE(second.output());
-    CHECK(contains(second.output(), "without saving; start the same command again"));
+    CHECK(contains(second.output(), "without saving; run the same command"));
     CHECK_FALSE(std::filesystem::exists(lost.path() / "r/checkpoint_000001"));
     CHECK(no_process_is_left(lost));
 }

@@ -102,10 +102,10 @@ void wait_until_sent(const std::filesystem::path& directory, const char* what, s
     }
 }
 
-track::FitOutcome ending(const std::string& how) {
-    return how == "failed"   ? track::FitOutcome::failed
-           : how == "paused" ? track::FitOutcome::paused
-                             : track::FitOutcome::finished;
+track::Ending ending(const std::string& how) {
+    return how == "failed"   ? track::Ending::failed
+           : how == "paused" ? track::Ending::paused
+                             : track::Ending::finished;
 }
 
 } // namespace

@@ -156,7 +156,7 @@ TEST_CASE("Comet.shows_every_sort_of_value_but_images") {
     report_odd(run);
     run.log({{"loss", 0.125}});
     run.log({{"loss", -infinity}});
-    run.close(track::FitOutcome::failed);
+    run.close(track::Ending::failed);
     const test::CometArchive archive = test::read_comet(scratch.run() / "comet");
     CHECK(archive.experiment.at("project_name") == "digits");
     CHECK(archive.experiment.at("workspace").is_null());

@@ -89,7 +89,7 @@ public:
         trackers_.grow(track::step_log, {steps.size(), step_});
     }
 
-    void close(track::FitOutcome ending = track::FitOutcome::finished) {
+    void close(track::Ending ending = track::Ending::finished) {
         trackers_.finish(track::TrackerThread::Clock::now() + patience_, ending);
     }
 

@@ -280,7 +280,7 @@ struct Sender : Memory {
         told->shown.insert(told->shown.end(), kept.begin(), kept.end());
         kept.clear();
     }
-    void finish(track::FitOutcome ending) {
+    void finish(track::Ending ending) {
         const std::scoped_lock lock(told->mutex);
         told->calls.push_back("finish " + std::to_string(static_cast<int>(ending)));
     }
@@ -317,7 +317,7 @@ TEST_CASE("Trackers.that_have_lines_together_get_no_more_before_these_are_in_pla
     }
     CHECK(flushed == std::vector<std::size_t>{100, 100, 100, 100, 50});
     report(run, 1);
-    run.close(track::FitOutcome::failed);
+    run.close(track::Ending::failed);
     CHECK(told.iterations().size() == 251);
     CHECK(told.iterations().back() == 251);
     CHECK(told.calls.back() == "finish 2");

@@ -42,6 +42,19 @@ struct Alone {
     void broadcast(at::Tensor& /*tensor*/, int /*root*/) {}
 };
 
+/// One more step of run r, with a checkpoint; `restored` gets the step that it resumes from.
+Result train_a_step(const test::Directory& directory, int& restored) {
+    Local trainer({.run = {.name = "r", .storage_path = directory.path()}});
+    return trainer.fit([&](auto& worker) {
+        int step = 0;
+        auto state = State{}.add("step", step);
+        worker.restore(state);
+        restored = step;
+        ++step;
+        worker.report({{"step", step}}, state);
+    });
+}
+
 } // namespace
 
 RTRAIN_TEST_BACKEND(Local, backend::Local());
@@ -397,15 +410,7 @@ TEST_CASE("Run.goes_on_from_the_newest_sound_checkpoint") {
     int restored = -1;
     const auto train = [&] {
         restored = -1;
-        Local trainer({.run = {.name = "r", .storage_path = directory.path()}});
-        return trainer.fit([&](auto& worker) {
-            int step = 0;
-            auto state = State{}.add("step", step);
-            worker.restore(state);
-            restored = step;
-            ++step;
-            worker.report({{"step", step}}, state);
-        });
+        return train_a_step(directory, restored);
     };
     train();
     train();
@@ -445,17 +450,7 @@ TEST_CASE("Run.goes_on_from_the_newest_sound_checkpoint") {
 TEST_CASE("Run.a_manifest_without_the_number_of_its_report_is_skipped") {
     const test::Directory directory("no-number");
     int restored = -1;
-    const auto train = [&] {
-        Local trainer({.run = {.name = "r", .storage_path = directory.path()}});
-        return trainer.fit([&](auto& worker) {
-            int step = 0;
-            auto state = State{}.add("step", step);
-            worker.restore(state);
-            restored = step;
-            ++step;
-            worker.report({{"step", step}}, state);
-        });
-    };
+    const auto train = [&] { return train_a_step(directory, restored); };
     train();
     train();
     const auto file = directory.path() / "r/checkpoint_000001/manifest.json";
@@ -492,16 +487,8 @@ TEST_CASE("Run.a_manifest_without_the_number_of_its_report_is_skipped") {
 
 TEST_CASE("Run.line_of_a_committed_checkpoint_is_not_lost") {
     const test::Directory directory("line");
-    const auto train = [&] {
-        Local trainer({.run = {.name = "r", .storage_path = directory.path()}});
-        return trainer.fit([&](auto& worker) {
-            int step = 0;
-            auto state = State{}.add("step", step);
-            worker.restore(state);
-            ++step;
-            worker.report({{"step", step}}, state);
-        });
-    };
+    int restored = -1;
+    const auto train = [&] { return train_a_step(directory, restored); };
     train();
     const auto results = directory.path() / "r/result.json";
     const std::string one = test::read(results);

@@ -198,7 +198,7 @@ TEST_CASE("Tokenizer.reads_older_files_and_says_what_it_cannot_read") {
                          "RT-D60"));
     CHECK(test::contains(
         error_of([](Object& all) { all["model"].at("vocab").as_object()["twice"] = 5; }),
-        "5 is not"));
+        "5 does not"));
     CHECK(test::contains(
         error_of([](Object& all) { all["model"].at("vocab").as_object()["less"] = -1; }),
         "integers from 0"));

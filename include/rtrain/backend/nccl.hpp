@@ -291,12 +291,12 @@ private:
 
     /// Returns the texts of this node's ranks, by local rank; collective.
     [[nodiscard]] std::vector<std::string> of_this_node(const std::string& mine) {
-        std::vector<std::string> texts = detail::all_gather(state_->ranks, mine);
-        const at::Tensor nodes = state_->cpu->all_gather(at::full({1}, node_rank(), at::kInt));
-        int rank = 0;
-        std::erase_if(texts, [&](const std::string& /*text*/) {
-            return nodes[rank++].item<int>() != node_rank();
-        });
+        const std::string node = std::to_string(node_rank()) + ' ';
+        std::vector<std::string> texts = detail::all_gather(state_->ranks, node + mine);
+        std::erase_if(texts, [&](const std::string& text) { return !text.starts_with(node); });
+        for (std::string& text : texts) {
+            text.erase(0, node.size());
+        }
         return texts;
     }
 

@@ -9,7 +9,6 @@
 #include <rtrain/base/strict_stream.hpp>
 #include <rtrain/base/visible_text.hpp>
 
-#include <algorithm>
 #include <initializer_list>
 #include <map>
 #include <sstream>
@@ -127,8 +126,11 @@ namespace detail {
 [[noreturn]] inline void throw_error(const std::string& code, const std::string& message) {
     const char letter = code.size() > 3 ? code[3] : '?';
     const auto is = [&](char of, std::initializer_list<std::string_view> numbers) {
-        return letter == of &&
-               std::ranges::find(numbers, std::string_view(code).substr(4)) != numbers.end();
+        bool found = false;
+        for (const std::string_view number : numbers) {
+            found = found || (letter == of && std::string_view(code).substr(4) == number);
+        }
+        return found;
     };
     if (is('X', {"1", "4", "9"})) {
         throw PeerError(code, message);

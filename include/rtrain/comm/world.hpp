@@ -89,7 +89,7 @@ public:
     /// Waits for `progress.done()`; `what` names the wait in errors, or `details(numbered)` does,
     /// if it returns a text. `members` are the ranks that it waits for, unless `progress.awaited()`
     /// is more exact. Throws PeerError if any rank has failed (RT-X1) or died (RT-X9) or one of
-    /// them has left (RT-X4). Throws a Lookout's exceptions, and CommError after the timeout
+    /// them has left (RT-X4). Throws what the WaitObserver throws, and CommError after the timeout
     /// (RT-X2).
     template <class Progress, class Details>
     void wait(Progress& progress, const char* what, const std::vector<int>& members,

@@ -151,6 +151,19 @@ template <class MakeFormat>
     });
 }
 
+/// The same where a `Format` is made of options with `columns` and the first file.
+template <class Format, class Options>
+[[nodiscard]] Dataset read_files_as(Paths paths, FileOptions files, Options options) {
+    auto columns = options.columns;
+    return read_files(
+        std::move(paths), std::move(files), std::move(columns),
+        [options = std::move(options)](const auto& found, std::vector<std::string> of_files) {
+            Options chosen = options;
+            chosen.columns = std::move(of_files);
+            return std::make_shared<const Format>(std::move(chosen), found.front());
+        });
+}
+
 /// Collects texts as a ragged column of bytes.
 class TextBuilder {
 public:

@@ -174,14 +174,7 @@ private:
 [[nodiscard]] inline Dataset read_json(Paths paths, JsonOptions options = {}) {
     FileOptions files = options.files;
     files.unpacks = true;
-    auto columns = options.columns;
-    return read_files(
-        std::move(paths), files, std::move(columns),
-        [options = std::move(options)](const auto& found, std::vector<std::string> of_files) {
-            JsonOptions chosen = options;
-            chosen.columns = std::move(of_files);
-            return std::make_shared<const JsonLines>(std::move(chosen), found.front());
-        });
+    return read_files_as<JsonLines>(std::move(paths), std::move(files), std::move(options));
 }
 
 } // namespace rtrain::data

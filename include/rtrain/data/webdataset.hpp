@@ -320,15 +320,8 @@ private:
 /// auto images = rtrain::data::read_webdataset("s3://bucket/shards/*.tar");
 /// @endcode
 [[nodiscard]] inline Dataset read_webdataset(Paths paths, WebdatasetOptions options = {}) {
-    const FileOptions files = options.files;
-    auto columns = options.columns;
-    return read_files(
-        std::move(paths), files, std::move(columns),
-        [options = std::move(options)](const auto& found, std::vector<std::string> of_files) {
-            WebdatasetOptions chosen = options;
-            chosen.columns = std::move(of_files);
-            return std::make_shared<const WebdatasetFiles>(std::move(chosen), found.front());
-        });
+    FileOptions files = options.files;
+    return read_files_as<WebdatasetFiles>(std::move(paths), std::move(files), std::move(options));
 }
 
 } // namespace rtrain::data

@@ -4,8 +4,9 @@
 /// its forward used, so several may fill one bucket.
 #pragma once
 
+#include <rtrain/comm/stream_order.hpp>
+
 #include <c10/core/Device.h>
-#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -32,9 +33,7 @@ public:
         for (const c10::Stream& stream : streams_) {
             const c10::impl::VirtualGuardImpl guard(stream.device_type());
             if (const c10::Stream current = guard.getStream(stream.device()); current != stream) {
-                c10::Event filled(stream.device_type());
-                filled.record(stream);
-                filled.block(current);
+                comm::order_streams(stream, current);
             }
         }
         streams_.clear();

@@ -128,9 +128,15 @@ struct Child {
         const auto environment = pointers_to(settings);
         int out[2];
         int err[2];
-        if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) {
+        const bool has_out = ::pipe2(out, O_CLOEXEC) == 0;
+        if (!has_out || ::pipe2(err, O_CLOEXEC) != 0) {
+            const int error = errno;
+            if (has_out) {
+                ::close(out[0]);
+                ::close(out[1]);
+            }
             throw LaunchError("RT-L1",
-                              detail::concat("cannot create a pipe: ", std::strerror(errno)));
+                              detail::concat("cannot create a pipe: ", std::strerror(error)));
         }
         const pid_t parent = ::getpid();
         const pid_t pid = ::fork();

@@ -9,6 +9,7 @@
 #include <rtrain/comm/nccl/calls.hpp>
 #include <rtrain/comm/nccl/nccl.hpp>
 #include <rtrain/comm/nccl/watchdog.hpp>
+#include <rtrain/comm/stream_order.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -81,9 +82,7 @@ public:
             return nullptr;
         }
         const c10::DeviceGuard guard(device_);
-        c10::Event ready(device_.type());
-        ready.record(streams_.getStream(device_));
-        ready.block(stream_);
+        order_streams(streams_.getStream(device_), stream_);
         auto* const stream = static_cast<cudaStream_t>(stream_.native_handle());
         if (!recording_) {
             watchdog_.begin(call.name);

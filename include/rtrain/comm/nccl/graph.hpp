@@ -5,9 +5,9 @@
 
 #include <rtrain/comm/device_graph.hpp>
 #include <rtrain/comm/nccl/collectives.hpp>
+#include <rtrain/comm/stream_order.hpp>
 
 #include <c10/core/Device.h>
-#include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -33,12 +33,12 @@ public:
 
     void run(const std::function<void()>& work) override {
         const c10::Stream caller = streams_.getStream(device_);
-        wait(stream_, caller);
+        order_streams(caller, stream_);
         {
             const c10::StreamGuard guard(stream_);
             work();
         }
-        wait(caller, stream_);
+        order_streams(stream_, caller);
     }
 
     void record(const std::function<void()>& work) override {
@@ -81,13 +81,6 @@ private:
 #else
     using Graph = at::cuda::CUDAGraph;
 #endif
-
-    /// Makes work enqueued on `then` from now on wait for the work now on `first`.
-    void wait(const c10::Stream& then, const c10::Stream& first) const {
-        c10::Event event(device_.type());
-        event.record(first);
-        event.block(then);
-    }
 
     at::Device device_;
     std::shared_ptr<NcclCollectives> collectives_;
