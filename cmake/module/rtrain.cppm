@@ -80,6 +80,7 @@ module;
 #include <rtrain/model/hooks/gradient_hook.hpp>
 #include <rtrain/model/join.hpp>
 #include <rtrain/model/local_sgd.hpp>
+#include <rtrain/model/lr_schedule.hpp>
 #include <rtrain/model/memory_needed.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/recompute.hpp>
@@ -104,6 +105,12 @@ module;
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/report_options.hpp>
 #include <rtrain/run/reported_checkpoint.hpp>
+#include <rtrain/schedule.hpp>
+#include <rtrain/schedule/any.hpp>
+#include <rtrain/schedule/chain.hpp>
+#include <rtrain/schedule/cosine.hpp>
+#include <rtrain/schedule/cycle.hpp>
+#include <rtrain/schedule/decay.hpp>
 #include <rtrain/state/save_as.hpp>
 #include <rtrain/state/state.hpp>
 #include <rtrain/state/state_io.hpp>

@@ -94,9 +94,11 @@ def name_of(tokens):
             return tokens[at]
         if tokens[at + 1] == "<":
             return None  # a specialization
-    if first in ("static_assert", "extern", "friend") or "operator" in tokens:
-        assert "operator" not in tokens, f"an operator at the scope of a namespace: {tokens}"
+    if first in ("static_assert", "extern", "friend"):
         return None
+    if "operator" in tokens:
+        at = tokens.index("operator")
+        return "".join(tokens[at:tokens.index("(", at)])
     depth = 0
     for at, token in enumerate(tokens):
         if token in ("<", "(", "[["):

@@ -24,7 +24,7 @@ INCLUDES = {"libtorch": re.compile(r"#include <(?:torch|ATen|c10)/(?!version\.h>
 
 WITHOUT_LIBTORCH = {
     "base", "config", "console", "journal", "launch", "launch/control", "launch/supervise", "launch/watch",
-    "process", "storage", "tune/base", "tune/record", "tune/schedule", "tune/search"}
+    "process", "schedule", "storage", "tune/base", "tune/record", "tune/schedule", "tune/search"}
 WITHOUT_MPI = WITHOUT_LIBTORCH | {
     "checkpoint", "comm/nccl", "data", "format", "metric", "model/hooks", "model/script", "preprocess", "run", "state",
     "testing", "track"}
