@@ -58,38 +58,22 @@ inline std::atomic<ExceptionFormatter> foreign_exception_formatter{nullptr};
     }
 }
 
-/// The message and the code of an rtrain::Error, or of one that libtorch rethrew as its own
-/// (gather_on_use.hpp); RT-T2 for all others.
-struct CodedText {
-    std::string message;
-    std::string code = Failure::foreign;
-};
-[[nodiscard]] inline CodedText coded_text_of(const std::exception& exception) {
+/// The failure of an exception. The code is that of an rtrain::Error, also of one that libtorch
+/// rethrew as its own (gather_on_use.hpp); RT-T2 for all others.
+[[nodiscard]] inline Failure failure_of(const std::exception& exception) {
     if (const auto* const error = dynamic_cast<const Error*>(&exception)) {
-        return {error->message(), error->code()};
+        return failure_of(*error);
     }
     std::optional<std::string> text = foreign_text_of(exception);
     if (!text) {
-        return {exception.what()};
+        return {.code = Failure::foreign, .message = exception.what()};
     }
     const std::size_t begin = text->rfind(" [RT-");
     if (begin == std::string::npos || text->back() != ']') {
-        return {*std::move(text)};
+        return {.code = Failure::foreign, .message = *std::move(text)};
     }
-    return {text->substr(0, begin), text->substr(begin + 2, text->size() - begin - 3)};
-}
-
-[[nodiscard]] inline std::string code_of(const std::exception& exception) {
-    return coded_text_of(exception).code;
-}
-/// Returns the text without the code.
-[[nodiscard]] inline std::string message_of(const std::exception& exception) {
-    return coded_text_of(exception).message;
-}
-
-[[nodiscard]] inline Failure failure_of(const std::exception& exception) {
-    const std::string code = code_of(exception);
-    return {.kind = kind_of_thrown(code), .code = code, .message = message_of(exception)};
+    const auto code = ErrorCode::parse(text->substr(begin + 2, text->size() - begin - 3));
+    return {.kind = kind_of_thrown(code), .code = code, .message = text->substr(0, begin)};
 }
 
 /// Returns the Failure of whatever `action` throws; nullopt if it returns.

@@ -5,16 +5,17 @@
 /// Cost tier 0: std only.
 #pragma once
 
+#include <rtrain/base/error_codes.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 namespace rtrain {
 
 /// True if an error with this code only means that another rank failed or died, which has the
 /// cause.
-[[nodiscard]] inline bool caused_by_another(std::string_view code) {
+[[nodiscard]] inline bool caused_by_another(ErrorCode code) {
     return code == "RT-X1" || code == "RT-X9";
 }
 
@@ -34,7 +35,7 @@ struct Failure {
     static constexpr const char* foreign = "RT-T2";
 
     Kind kind = Kind::threw;
-    std::string code{};    ///< for example "RT-D4"; empty: nothing was thrown
+    ErrorCode code{};      ///< for example "RT-D4"; empty: nothing was thrown
     int rank = -1;         ///< -1: not a single rank
     std::string message{}; ///< without the code
     /// True if the cause may be external: a signal such as SIGKILL, a lost host, a stopped process.
@@ -45,15 +46,26 @@ struct Failure {
 
     /// Returns the text of the exception's `what()`.
     [[nodiscard]] std::string text() const {
-        return code.empty() || code == foreign ? message : message + " [" + code + "]";
+        return code.empty() || code == foreign ? message : message + " [" + code.text() + "]";
     }
 };
 
 /// True if a failure with this code repeats at each start in this environment: no thread can be
 /// created, a file would exceed a size limit, mpirun rejects its command line.
-[[nodiscard]] inline bool meets_each_start(std::string_view code) {
+[[nodiscard]] inline bool meets_each_start(ErrorCode code) {
     return code == "RT-L45" || code == "RT-L46" || code == "RT-L87" || code == "RT-S45";
 }
+
+namespace detail {
+
+/// Returns the kind of an exception with that code.
+[[nodiscard]] inline Failure::Kind kind_of_thrown(ErrorCode code) {
+    return caused_by_another(code) ? Failure::Kind::interrupted
+           : code == "RT-T3"       ? Failure::Kind::preemption
+                                   : Failure::Kind::threw;
+}
+
+} // namespace detail
 
 /// The outcome of one rank's training function: a failure, or nullopt if it returned.
 using Outcome = std::optional<Failure>;

@@ -33,19 +33,12 @@ inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failu
     {Failure::Kind::configuration, "configuration"},
 }};
 
-/// Returns the kind of an exception with that code.
-[[nodiscard]] inline Failure::Kind kind_of_thrown(std::string_view code) {
-    return caused_by_another(code)             ? Failure::Kind::interrupted
-           : code == PreemptionError::own_code ? Failure::Kind::preemption
-                                               : Failure::Kind::threw;
-}
-
 } // namespace detail
 
 /// Invalid UTF-8 becomes '?'.
 [[nodiscard]] inline boost::json::object to_json(const Failure& failure) {
     constexpr std::size_t any_length = std::string::npos;
-    boost::json::object object{{"code", json::clean_text(failure.code, any_length)},
+    boost::json::object object{{"code", json::clean_text(failure.code.text(), any_length)},
                                {"message", json::clean_text(failure.message, any_length)}};
     if (failure.kind != detail::kind_of_thrown(failure.code)) {
         const auto* const known =
@@ -65,7 +58,7 @@ inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failu
 /// Ignores unknown fields; an unknown kind counts as thrown. Throws what Boost.JSON throws if the
 /// code or the message is missing.
 [[nodiscard]] inline Failure failure_from(const boost::json::object& object) {
-    Failure failure{.code = std::string(object.at("code").as_string()),
+    Failure failure{.code = ErrorCode::parse(object.at("code").as_string()),
                     .message = std::string(object.at("message").as_string())};
     failure.kind = detail::kind_of_thrown(failure.code);
     if (const auto* const kind = object.if_contains("how")) {
@@ -84,7 +77,6 @@ inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failu
 
 /// Returns one line of at most `longest` bytes, at least 200; truncates the message to fit.
 [[nodiscard]] inline std::string encode(Failure failure, std::size_t longest) {
-    failure.code = json::clean_text(failure.code, 16);
     std::string line = json::serialize(to_json(failure));
     for (std::size_t limit = longest; line.size() > longest; limit /= 2) { // \u0001 is six bytes
         failure.message = json::clean_text(failure.message, limit);
