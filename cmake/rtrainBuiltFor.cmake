@@ -44,7 +44,7 @@ endfunction()
 
 # rtrain_headers_digest(<variable> <directory>): sets it to a checksum of the headers in <directory>/rtrain.
 function(rtrain_headers_digest variable directory)
-  file(GLOB_RECURSE headers RELATIVE "${directory}" "${directory}/rtrain/*.hpp")
+  file(GLOB_RECURSE headers RELATIVE "${directory}" "${directory}/rtrain/*.hpp" "${directory}/rtrain/*.inc")
   list(SORT headers)
   set(sums "")
   foreach(header IN LISTS headers)

@@ -10,6 +10,7 @@ module;
 #include <rtrain/backend/mpi.hpp>
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/error_codes.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>

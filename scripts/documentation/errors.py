@@ -1,149 +1,106 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the index of docs/errors.md, between its markers, from the headers: each code with its class and
-the headers that throw it. The text below each heading is written by hand.
+"""Writes into docs/errors.md what include/rtrain/base/error_table.inc has: the index, and the text of each
+code. The introduction, and the text below the heading of each letter, are written by hand.
 
 Usage: errors.py ROOT [--check]
 
-With --check it writes nothing, and fails if the page would change, or if the text of a code begins with
-another class than the headers have.
+With --check it writes nothing, and fails if the page would change, if no header throws or prints a code of the
+table, or if a header mentions a code that the table lacks.
 """
 
-import collections
 import pathlib
 import re
 import sys
+import textwrap
 
 HEADERS = "include/rtrain"
+TABLE = "include/rtrain/base/error_table.inc"
 PAGE = "docs/errors.md"
-BASE = "base/error.hpp"
 MARKER = "<!-- index -->\n"
-COMPILE_TIME, MESSAGE = "compile time", "message"
+WIDTH = 140
 
-TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
+ROW = re.compile(r'^RTRAIN_ERROR\((?P<letter>\w), (?P<number>\d+), (?P<kind>\w+), "(?P<meaning>(?:\\.|[^"\\])*)", '
+                 r'R"(?P<mark>-?)\(\n(?P<advice>.*?)\)(?P=mark)"\)$', re.M | re.S)
+TOKEN = re.compile(r'//[^\n]*|"(?:\\.|[^"\\\n])*"')  # comments and literals
 CODE = re.compile(r"RT-[A-Z]\d+")
-CLASS = re.compile(r"\bclass (\w+)(?: final)? : public (?:\w+::)*(\w+) \{")
-FUNCTION = re.compile(r"\b(\w+)\s+(?:\w+::)*(\w+)\(")
+LETTER = re.compile(r"^# (\w): .*?(?=^#|\Z)", re.M | re.S)
+FROM = re.compile(r"(from|in|of|or|when|with) (?:[^:]|::)*?: ")  # follows the class without a colon
 
 
-def sort_key(code):
-    return code[3], int(code[4:])
+class Row:
+    """One error of the table."""
+
+    def __init__(self, match):
+        self.letter, self.kind = match["letter"], match["kind"]
+        self.code = f"RT-{self.letter}{match['number']}"
+        self.meaning = re.sub(r"\\(.)", r"\1", match["meaning"])
+        self.advice = match["advice"]
+
+    def name(self):
+        """Of the class that users catch."""
+        if self.kind in ("compile_time", "message"):
+            return self.kind.replace("_", " ")
+        return f"`{'' if self.kind == 'plain' else self.kind.title().replace('_', '')}Error`"
+
+    def section(self):
+        name = self.name()[0].upper() + self.name()[1:]
+        first, *more = self.advice.split("\n\n")
+        colon = "" if FROM.match(self.meaning) else ":"
+        stop = ":" if first[0].islower() else "."
+        paragraphs = [f"{name}{colon} {self.meaning}{stop} {first}", *more]
+        texts = (textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False) for text in paragraphs)
+        return "\n\n".join([f"## {self.code}", *texts]) + "\n\n"
+
+    def index(self):
+        return f"| [{self.code}](#{self.code.lower()}) | {self.name()} | {self.meaning} |\n"
 
 
-def plain(text):
-    """The text without comments, and with nothing but codes in its literals, so that marks are the compiler's."""
-    def shortened(token):
-        codes = CODE.findall(token[0]) if token[0][0] == '"' else []
-        whole = codes and token[0] == f'"{codes[0]}"'
-        if token[0][0] != '"':
-            return ""
-        return token[0] if whole else "".join(f'"[{code}]"' for code in codes) or '""'
-
-    return TOKEN.sub(shortened, text)
+def rows_of(root):
+    text = (root / TABLE).read_text(encoding="utf-8")
+    rows = [Row(match) for match in ROW.finditer(text)]
+    if len(rows) != text.count("\nRTRAIN_ERROR("):
+        sys.exit(f"{TABLE}: has a row that is not of the form of the others")
+    return rows
 
 
-class Library:
-    """The headers, the exceptions they define, and the functions that return one."""
-
-    def __init__(self, root):
-        top = root / HEADERS
-        self.texts = {str(path.relative_to(top)): plain(path.read_text(encoding="utf-8"))
-                      for path in sorted(top.rglob("*.hpp"))}
-        self.base_of = {name: base for text in self.texts.values() for name, base in CLASS.findall(text)}
-        self.exceptions = {name for name in self.base_of if "Error" in self.lineage(name)} | {"Error"}
-        base = self.texts[BASE]
-        self.public = {name for name, _ in CLASS.findall(base) if name in self.exceptions} | {"Error"}
-        self.own = {}  # codes that a class gives itself
-        for piece in re.split(r"(?=\bclass )", base):
-            if found := CLASS.match(piece):
-                self.own |= {code: found[1] for code in re.findall(r"(?:: Error\(|own_code = )\"(RT-\w+)\"", piece)}
-        self.returns = {name: type for text in self.texts.values() for type, name in FUNCTION.findall(text)
-                        if type in self.exceptions}
-        self.by_letter = dict(re.findall(r"case '([A-Z])':\s*throw (\w+)\(code", base))
-
-    def lineage(self, name):
-        found = [name]
-        while found[-1] in self.base_of and self.base_of[found[-1]] not in found:
-            found.append(self.base_of[found[-1]])
-        return found
-
-    def class_of(self, text, place, code):
-        """What the code at `place` is given to; None where it is only compared."""
-        before = text[:place]
-        if before.endswith("["):
-            asserted = before.rpartition("static_assert(")
-            return COMPILE_TIME if asserted[1] and asserted[2].count("(") >= asserted[2].count(")") else MESSAGE
-        if re.search(r"[=!<>]= \"$", before):
-            return None
-        if code in self.own:
-            return self.own[code]
-        for pattern in (r"(\w+)\s*[({]\s*\"$", r"(\w+)\s+\w+\s*[({]\s*\"$"):  # Error("...", Error name("..."
-            called = re.search(pattern, before)
-            if called and called[1] in self.exceptions:
-                return called[1]
-        called = re.search(r"(\w+)\((?:[^;{}()]|\([^;{}]*\))*\"$", before)
-        if called and called[1] in self.returns:
-            return self.returns[called[1]]
-        if re.search(r"return\s*\{\s*\"$", before) or re.search(r"const char\* code = \"$", before):
-            return [type for type, _ in FUNCTION.findall(before) if type in self.exceptions][-1]
-        return self.by_letter.get(code[3], "Error")  # carried as a Failure, and thrown by throw_error()
-
-    def named(self, name):
-        """The class that users catch."""
-        if name in (COMPILE_TIME, MESSAGE):
-            return name
-        return next(each for each in self.lineage(name) if each in self.public)
-
-    def codes(self):
-        """{code: ({class}, {header})}"""
-        found = collections.defaultdict(set)
-        for header, text in self.texts.items():
-            for mention in CODE.finditer(text):
-                if name := self.class_of(text, mention.start(), mention[0]):
-                    found[mention[0]].add((self.named(name), header))
-        for code, uses in found.items():  # of an exception that a text only mentions, the text does not count
-            thrown = {use for use in uses if use[0] != MESSAGE}
-            found[code] = tuple(map(set, zip(*(thrown or uses))))
-        return dict(found)
+def page_of(text, rows):
+    parts = text.split(MARKER)
+    if len(parts) != 3:
+        sys.exit(f"{PAGE}: needs the line {MARKER.strip()} twice, around the index")
+    index = "| code | class | meaning |\n|---|---|---|\n" + "".join(row.index() for row in rows)
+    letters = {match[1]: match[0] for match in LETTER.finditer(parts[2])}
+    if missing := {row.letter for row in rows} - set(letters):
+        sys.exit(f"{PAGE}: needs a heading for {', '.join(sorted(missing))}")
+    sections = (letters[letter] + "".join(row.section() for row in rows if row.letter == letter)
+                for letter in sorted(letters))
+    return MARKER.join([parts[0], index, "\n" + "".join(sections).rstrip() + "\n"])
 
 
-def words(classes):
-    return ", ".join(name if name in (COMPILE_TIME, MESSAGE) else f"`{name}`" for name in sorted(classes))
-
-
-def table_of(codes):
-    lines = ["| code | class | headers |", "|---|---|---|"]
-    for code in sorted(codes, key=sort_key):
-        classes, headers = codes[code]
-        files = ", ".join(f"`{name}`" for name in sorted(headers))
-        lines.append(f"| [{code}](#{code.lower()}) | {words(classes)} | {files} |")
-    return "\n".join(lines) + "\n"
-
-
-def contradictions(text, codes, exceptions):
-    """Codes whose text begins with a class that the headers do not give them."""
-    for code, named in re.findall(r"^##+ (RT-[A-Z]\d+)\n+`(\w+)`", text, re.M):
-        if named in exceptions and code in codes and named not in codes[code][0]:
-            yield f"{PAGE}: {code} begins with {named}, but the headers have {words(codes[code][0])}"
+def strays(root, rows):
+    """Codes of the table that no header throws or prints, and codes that it lacks."""
+    tokens = [token for path in (root / HEADERS).rglob("*.hpp")
+              for token in TOKEN.findall(path.read_text(encoding="utf-8"))]
+    mentioned = set(CODE.findall("\n".join(tokens)))
+    used = set(CODE.findall("\n".join(token for token in tokens if token[0] == '"')))
+    codes = {row.code for row in rows}
+    yield from (f"{TABLE}: no header throws or prints {code}" for code in sorted(codes - used))
+    yield from (f"{TABLE}: lacks {code}, which a header mentions" for code in sorted(mentioned - codes))
 
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    library = Library(root)
-    codes = library.codes()
+    rows = rows_of(root)
     text = (root / PAGE).read_text(encoding="utf-8")
-    parts = text.split(MARKER)
-    if len(parts) != 3:
-        sys.exit(f"{PAGE}: needs the line {MARKER.strip()} twice, around the index")
-    page = MARKER.join([parts[0], table_of(codes), parts[2]])
-    wrong = list(contradictions(text, codes, library.public))
+    page = page_of(text, rows)
+    wrong = list(strays(root, rows))
     if "--check" not in sys.argv:
         (root / PAGE).write_text(page, encoding="utf-8")
     elif text != page:
-        wrong.append(f"{PAGE}: the index differs from the headers; run {sys.argv[0]} {sys.argv[1]}")
+        wrong.append(f"{PAGE}: differs from the table; run {sys.argv[0]} {sys.argv[1]}")
     print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
     if not wrong:
-        print(f"{len(codes)} codes")
+        print(f"{len(rows)} codes")
     return 1 if wrong else 0
 
 

@@ -143,7 +143,7 @@ def controls(tree, directory):
         (directory / name).write_text(f"#pragma once\n{text}", encoding="utf-8")
         return f'#include "{name}"\n' * 2
 
-    ours = "inline void f() { throw rtrain::Error(\"RT-X0\", \"\"); }\n"
+    ours = "inline void f() { throw rtrain::Error(\"RT-T2\", \"\"); }\n"
     include = "#include <rtrain/base/error.hpp>\n"
     standard = "inline std::map<int, int> numbers() { return {}; }\n"
     yield "one that is right", header("right.hpp", include + ours), flags, None, True

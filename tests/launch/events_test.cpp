@@ -92,7 +92,7 @@ public:
     void started(const track::Started&) override { throw std::runtime_error("no server"); }
     void reported(const track::Reported&) override { throw std::runtime_error("no network"); }
     void saved(const track::Saved&) override { throw 7; }
-    void restarting(const track::Restarting&) override { throw Error("RT-S1", "no disk"); }
+    void restarting(const track::Restarting&) override { throw StorageError("RT-S1", "no disk"); }
     void ended(const track::Ended&) override { throw std::runtime_error("no end"); }
 };
 

@@ -161,7 +161,7 @@ TEST_CASE("Failure.comes_back_from_json_as_it_was") {
                             Kind::preemption, Kind::configuration}) {
         for (const char* const code : {"", "RT-T2", "RT-X9", "RT-T3", "RT-L2"}) {
             const Failure failure{.kind = kind,
-                                  .code = code,
+                                  .code = ErrorCode::parse(code),
                                   .rank = kind == Kind::died ? 3 : -1,
                                   .message = "line\n\"two\"",
                                   .from_outside = kind == Kind::died};
@@ -253,7 +253,8 @@ TEST_CASE("FailurePolicy.configuration_errors_are_final") {
 
 TEST_CASE("FailurePolicy.what_each_start_meets_is_final") {
     for (const Kind kind : {Kind::threw, Kind::died, Kind::start_up}) {
-        for (const char* const code : {"RT-L45", "RT-L46", "RT-L87", "RT-S45"}) {
+        for (const auto code :
+             {ErrorCode("RT-L45"), ErrorCode("RT-L46"), ErrorCode("RT-L87"), ErrorCode("RT-S45")}) {
             FailurePolicy policy({.max_failures = -1, .controller_failure_limit = -1});
             const auto decision = policy.on_failure({.kind = kind, .code = code});
             CHECK(!decision.restart);

@@ -251,15 +251,15 @@ TEST_CASE("FileSizeLimit.is_an_error_of_who_writes") {
 
 TEST_CASE("AttemptStatus.the_first_error_counts_and_the_third_stay_ends_the_process") {
     AttemptStatus status;
-    status.fail(CommError("RT-X3", "before"));
+    status.fail({.code = "RT-X3", .message = "before"});
     CHECK(!status.is_over()); // no function runs
     int ended = 0;
     status.begin([&] { ++ended; });
     CHECK(!status.is_over());
-    status.fail(CommError("RT-X10", "first"));
-    status.fail(CommError("RT-X4", "second"));
+    status.fail({.code = "RT-X10", .message = "first"});
+    status.fail({.code = "RT-X4", .message = "second"});
     CHECK(status.is_over());
-    CHECK(status.failure()->code() == "RT-X10");
+    CHECK(status.failure()->code.text() == "RT-X10");
     status.end();
     status.begin([&] { ++ended; });
     CHECK(!status.failure());

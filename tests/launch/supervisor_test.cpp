@@ -56,7 +56,8 @@ public:
                      return text == "bad\n" ? std::optional(Failure{.message = "bad luck"})
                                             : std::nullopt;
                  },
-                 .without_result = {.kind = Failure::Kind::configuration, .code = "NOTHING"}},
+                 .without_result = {.kind = Failure::Kind::configuration,
+                                    .code = ErrorCode::parse("NOTHING")}},
             ScalingConfig{.num_workers = 2}, failure, [this, index](RunEnd end) {
                 ends_[index] = std::move(end);
                 if (++over_ == ends_.size()) {
@@ -128,7 +129,7 @@ TEST_CASE("Supervisor.runs_of_any_programs_share_an_io_context") {
     CHECK(!ends[1].failure);
     REQUIRE(ends[2].failure);
     CHECK(!ends[2].result);
-    CHECK(ends[2].failure->code == "RT-L2");
+    CHECK(ends[2].failure->code.text() == "RT-L2");
     CHECK(ends[2].failure->kind == Failure::Kind::start_up);
     // mpirun names the rank as a rule: "exit code 3". If the others are gone, only its own "exit
     // status is 3".
@@ -138,7 +139,7 @@ TEST_CASE("Supervisor.runs_of_any_programs_share_an_io_context") {
     REQUIRE(ends[3].failure);
     CHECK(ends[3].failure->message == "bad luck");
     REQUIRE(ends[4].failure);
-    CHECK(ends[4].failure->code == "NOTHING");
+    CHECK(ends[4].failure->code.text() == "NOTHING");
 }
 
 TEST_CASE("Supervisor.the_longest_grace_is_no_malformed_message") {

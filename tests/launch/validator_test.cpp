@@ -293,7 +293,7 @@ TEST_CASE("Validator.slow_validations_end_at_their_limit") {
     CHECK(slow.status == CheckpointStatus::validation_timeout);
     REQUIRE(slow.failure);
     CHECK(contains(slow.failure->message, "longer than 0.5 s"));
-    CHECK(slow.failure->code == "RT-L6");
+    CHECK(slow.failure->code.text() == "RT-L6");
     CHECK(Seconds(std::chrono::steady_clock::now() - begin).count() < 20);
     CHECK(ends(pid_in(directory.file("pid"))));
     CHECK(verdict_of(validation, good, 60).status == CheckpointStatus::validated);

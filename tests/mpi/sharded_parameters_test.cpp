@@ -139,7 +139,7 @@ std::string thrown_code(Action&& action) {
     try {
         action();
     } catch (const std::exception& error) {
-        return rtrain::detail::code_of(error);
+        return rtrain::detail::failure_of(error).code.text();
     }
     return "";
 }

@@ -400,7 +400,7 @@ TEST_CASE("Store.clears_what_a_crash_left") {
     again.open();
     CHECK(again.next_name("") == "checkpoint_000008");
     REQUIRE(again.listing().damaged.size() == 1);
-    CHECK(again.listing().damaged[0].code == "RT-K1");
+    CHECK(again.listing().damaged[0].code.text() == "RT-K1");
 }
 
 namespace {

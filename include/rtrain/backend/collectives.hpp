@@ -7,6 +7,8 @@
 #include <rtrain/backend/torch_exceptions.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
+#include <rtrain/base/failure_json.hpp>
+#include <rtrain/base/json.hpp>
 #include <rtrain/base/rank_prefix.hpp>
 
 #include <ATen/Functions.h>
@@ -67,26 +69,26 @@ namespace rtrain::detail {
 /// Runs `action`, which does not communicate, on every rank. If it throws on any rank, all ranks
 /// throw the error of the lowest such rank, so that no rank continues alone.
 inline void succeed_together(HookRanks& backend, const std::function<void()>& action) {
-    std::string code;
-    std::string message;
+    Outcome mine;
     try {
         action();
     } catch (const std::exception& exception) {
-        code = code_of(exception);
-        message = message_of(exception);
+        mine = failure_of(exception);
     }
-    const bool failed = !code.empty();
-    if (backend.size() == 1 && !failed) {
+    if (backend.size() == 1 && !mine) {
         return;
     }
-    const at::Tensor failures = backend.all_gather(at::full({1}, failed ? 1 : 0, at::kByte));
+    const at::Tensor failures = backend.all_gather(at::full({1}, mine ? 1 : 0, at::kByte));
     if (failures.max().item<std::int64_t>() == 0) {
         return;
     }
     const int culprit = static_cast<int>(failures.view({-1}).nonzero()[0].item<std::int64_t>());
-    code = broadcast(backend, code, culprit);
-    message = broadcast(backend, message, culprit);
-    throw_error(code, backend.size() > 1 ? with_rank(culprit, backend.size(), message) : message);
+    const std::string text = mine ? json::serialize(to_json(*mine)) : "";
+    Failure failure = decode_failure(broadcast(backend, text, culprit));
+    if (backend.size() > 1) {
+        failure.message = with_rank(culprit, backend.size(), failure.message);
+    }
+    throw_error(failure);
 }
 
 } // namespace rtrain::detail

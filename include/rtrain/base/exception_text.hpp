@@ -4,7 +4,6 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/base/failure_json.hpp>
 #include <rtrain/base/type_name.hpp>
 
 #include <atomic>

@@ -115,7 +115,7 @@ public:
                          const std::exception& error) const noexcept {
         try {
             if (rank != 0 && is_current()) {
-                leave_list(name, rank, {{"error", detail::message_of(error)}});
+                leave_list(name, rank, {{"error", detail::failure_of(error).message}});
             }
         } catch (const std::exception& second) {
             console::warn("could not notify rank 0 that this rank's part of %s has failed: %s",

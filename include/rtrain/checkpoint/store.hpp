@@ -54,7 +54,7 @@ struct Committed {
 /// A directory that should be a checkpoint, but is damaged.
 struct Damaged {
     std::string name;
-    std::string code; ///< of the error, "RT-K2"
+    ErrorCode code;
     std::string reason;
 };
 
@@ -145,7 +145,7 @@ inline void read_validation(const storage::Location& run, const std::string& pat
         } catch (const TransientStorageError&) {
             throw;
         } catch (const Error& error) { // damaged, or not readable
-            found.damaged.push_back({name, error.code(), error.message()});
+            found.damaged.push_back({name, ErrorCode::parse(error.code()), error.message()});
         }
     }
     std::sort(found.committed.begin(), found.committed.end(),

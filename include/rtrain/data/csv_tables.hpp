@@ -152,7 +152,7 @@ public:
 
     /// True if a row is at fault, not the file.
     [[nodiscard]] static bool is_of_row(const DataError& error) {
-        return error.code() == "RT-D49" || error.code() == "RT-D50";
+        return error.is("RT-D49") || error.is("RT-D50");
     }
 
 private:

@@ -146,7 +146,7 @@ private:
                 return file;
             } catch (const DataError& error) {
                 // A changed file is not a bad row, nor is one that only needs an option.
-                if (error.code() == "RT-D29" || error.code() == "RT-D107") {
+                if (error.is("RT-D29") || error.is("RT-D107")) {
                     throw;
                 }
                 bad_.add(error, files_[file].uri(), 0);

@@ -208,7 +208,7 @@ template <class Read>
     try {
         return read();
     } catch (const DataError& error) {
-        if (error.code() == "RT-D29") {
+        if (error.is("RT-D29")) {
             IndexCache::instance().forget(index_key(file, kind));
             NodeIndex(file, kind).forget();
         }

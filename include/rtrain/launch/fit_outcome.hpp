@@ -18,7 +18,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,7 +37,7 @@ struct FitOutcome {
         if (!of_ranks.empty()) {
             throw TrainingFailedError(failure->message, of_ranks);
         }
-        detail::throw_error(failure->code, failure->message);
+        detail::throw_error(*failure);
     }
 
     /// Converts an exception.
@@ -50,9 +49,7 @@ struct FitOutcome {
         return ending;
     }
 
-    [[nodiscard]] bool has_code(std::string_view code) const {
-        return failure && failure->code == code;
-    }
+    [[nodiscard]] bool has_code(ErrorCode code) const { return failure && failure->code == code; }
     /// True for a TrainingFailedError in which processes have died.
     [[nodiscard]] bool tells_of_deaths() const {
         return std::any_of(of_ranks.begin(), of_ranks.end(), [](const Failure& of_rank) {

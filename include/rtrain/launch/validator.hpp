@@ -7,6 +7,7 @@
 
 #include <rtrain/base/duration.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/validation.hpp>
@@ -173,10 +174,8 @@ private:
         try {
             start_helper();
             verdict.metrics = ask(request);
-        } catch (const Error& error) {
-            verdict.failure = Failure{.code = error.code(), .message = error.message()};
         } catch (const std::exception& error) {
-            verdict.failure = Failure{.code = Failure::foreign, .message = error.what()};
+            verdict.failure = detail::failure_of(error);
         }
         if (verdict.failure) {
             verdict.status = verdict.failure->code == took_too_long

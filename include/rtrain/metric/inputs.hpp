@@ -83,7 +83,7 @@ private:
                                   std::int64_t top_k) const;
 
     template <class... Parts>
-    [[nodiscard]] Error wrong(const char* code, const Parts&... parts) const {
+    [[nodiscard]] Error wrong(Error::Code code, const Parts&... parts) const {
         return {code, rtrain::detail::concat(label_, ": ", parts...)};
     }
 

@@ -68,7 +68,7 @@ protected:
 
     /// Creates an error that names this metric.
     template <class... Parts>
-    [[nodiscard]] Error wrong(const char* code, const Parts&... parts) const {
+    [[nodiscard]] Error wrong(Error::Code code, const Parts&... parts) const {
         return {code, rtrain::detail::concat(label_, ": ", parts...)};
     }
 

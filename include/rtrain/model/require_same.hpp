@@ -17,7 +17,7 @@ namespace rtrain::detail {
 
 /// Throws ModelError `code` on all ranks, with the text of `explain()`, unless `value` is the same
 /// on all; also when ranks are in different collectives. *Collective.*
-inline void require_same(HookRanks& backend, const char* code, std::int64_t value,
+inline void require_same(HookRanks& backend, ModelError::Code code, std::int64_t value,
                          const std::function<std::string()>& explain) {
     try {
         const at::Tensor all = backend.all_gather(at::full({1}, value, at::kLong)).view({-1});
@@ -25,7 +25,7 @@ inline void require_same(HookRanks& backend, const char* code, std::int64_t valu
             return;
         }
     } catch (const CommError& error) {
-        if (error.code() != "RT-X10") {
+        if (!error.is("RT-X10")) {
             throw;
         }
         throw ModelError(code, concat(explain(), " (", error.message(), ")"));

@@ -37,16 +37,16 @@ public:
         is_under_way_ = false;
     }
 
-    /// Fails the attempt with this error, because ranks may be at different steps from now on. The
-    /// first call counts. Thread-safe.
-    void fail(const Error& error) {
+    /// Fails the attempt with this failure, because ranks may be at different steps from now on.
+    /// The first call counts. Thread-safe.
+    void fail(Failure failure) {
         const std::lock_guard lock(mutex_);
         if (is_under_way_ && !failure_) {
-            failure_ = error;
+            failure_ = std::move(failure);
             is_over_ = true;
         }
     }
-    [[nodiscard]] std::optional<Error> failure() const {
+    [[nodiscard]] std::optional<Failure> failure() const {
         const std::lock_guard lock(mutex_);
         return failure_;
     }
@@ -69,7 +69,7 @@ public:
 private:
     mutable std::mutex mutex_;
     std::function<void()> end_process_;
-    std::optional<Error> failure_;
+    std::optional<Failure> failure_;
     bool is_under_way_ = false;
     int times_left_ = 0;
     std::atomic<bool> is_over_{false};
@@ -78,7 +78,7 @@ private:
 /// Throws `error`, which ends the attempt even if the training function catches it.
 template <class E>
 [[noreturn]] void throw_for_good(const E& error) {
-    AttemptStatus::current().fail(error);
+    AttemptStatus::current().fail(detail::failure_of(error));
     throw error;
 }
 

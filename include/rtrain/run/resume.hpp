@@ -98,10 +98,10 @@ newest_valid(HookRanks& backend, checkpoint::Store& store,
                           item.name.c_str(), item.reason.c_str());
         }
         if (!damaged.empty() && !newest) {
-            throw CheckpointError(
-                damaged.back().code,
-                concat(damaged.back().reason,
-                       "; no checkpoint of this run is intact: move them away to start over"));
+            throw_error({.code = damaged.back().code,
+                         .message = damaged.back().reason + "; no checkpoint of this run is "
+                                                            "intact: move them away to start "
+                                                            "over"});
         }
         if (!damaged.empty()) {
             console::say("resuming from %s", newest->path.filename().c_str());

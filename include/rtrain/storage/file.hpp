@@ -36,7 +36,7 @@ namespace rtrain::storage {
 [[nodiscard]] inline StorageError system_error(std::string_view action,
                                                const std::filesystem::path& path) {
     const bool too_large = errno == EFBIG;
-    return StorageError(too_large ? "RT-S45" : "RT-S3",
+    return StorageError(too_large ? StorageError::Code("RT-S45") : StorageError::Code("RT-S3"),
                         detail::concat("cannot ", action, ' ', path.string(), ": ",
                                        std::strerror(errno),
                                        too_large ? process::file_size_advice() : std::string()));

@@ -36,7 +36,7 @@ using HttpCode = boost::system::error_code;
 
 /// "no answer from http://host: " and the reason.
 [[nodiscard]] inline Error no_answer(const Url& server, const std::string& why,
-                                     const char* code = "RT-V61") {
+                                     Error::Code code = "RT-V61") {
     return {code, rtrain::detail::concat("no answer from ", server.text(), ": ", why)};
 }
 

@@ -45,12 +45,11 @@ struct Attempt {
         left = true;
     }
     const AttemptStatus& status = AttemptStatus::current();
-    if (const auto failure = status.failure()) {
-        throw_error(
-            failure->code(),
-            failure->message() +
-                "; the training function caught this error, but ranks may no longer be at the same "
-                "step, so the attempt fails; do not catch errors of collectives and report()");
+    if (auto failure = status.failure()) {
+        failure->message +=
+            "; the training function caught this error, but ranks may no longer be at the same "
+            "step, so the attempt fails; do not catch errors of collectives and report()";
+        throw_error(*failure);
     }
     return !left && !status.was_left();
 }

@@ -42,7 +42,7 @@ inline void require_attempt() {
         return;
     }
     if (const auto failure = attempt.failure()) {
-        throw_error(failure->code(), failure->message());
+        throw_error(*failure);
     }
     leave_function();
 }

@@ -69,7 +69,7 @@ inline void require_free(launch::FitCall call, const RunConfig& run) {
 
 /// Ends this process, which has no driver, instead of throwing from fit().
 [[noreturn]] inline void end_process(launch::FitCall call, bool leads, const Error& error) {
-    if (error.code() != PreemptionError::own_code) {
+    if (!error.is(PreemptionError::own_code)) {
         call.session.record(call.number, launch::FitOutcome::of(error));
         console::error("%s", error.what());
         std::exit(EXIT_FAILURE);

@@ -76,7 +76,8 @@ public:
         try {
             return train(train_function);
         } catch (const std::exception& error) {
-            observers_.ended({.how = track::Ended::How::failed, .message = message_of(error)});
+            observers_.ended(
+                {.how = track::Ended::How::failed, .message = failure_of(error).message});
             throw;
         }
     }
@@ -177,7 +178,7 @@ private:
             status.end();
             if (const auto first = status.failure();
                 first && mine && mine->kind == Failure::Kind::interrupted) {
-                mine = failure_of(*first); // this rank's cause; others were only interrupted
+                mine = first; // this rank's cause; others were only interrupted
             }
         }
         conclude(attempt, run.get(), std::move(mine));

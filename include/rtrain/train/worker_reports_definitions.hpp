@@ -96,10 +96,11 @@ RTRAIN_DOOR void WorkerReports::reporting(const std::function<void()>& action) {
     try {
         action();
     } catch (const std::exception& error) {
-        AttemptStatus::current().fail(Error(detail::code_of(error), detail::message_of(error)));
+        AttemptStatus::current().fail(detail::failure_of(error));
         throw;
     } catch (...) {
-        AttemptStatus::current().fail(Error(Failure::foreign, detail::thrown_object()));
+        AttemptStatus::current().fail(
+            {.code = Failure::foreign, .message = detail::thrown_object()});
         throw;
     }
 }

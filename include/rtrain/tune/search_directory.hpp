@@ -159,7 +159,7 @@ private:
             same_goal = saved.at("goal") == goal_json();
             controller_->load_searcher(saved.at("searcher").as_object());
         } catch (const ConfigError& error) {
-            if (error.code() == "RT-U107") { // a different search
+            if (error.is("RT-U107")) { // a different search
                 throw;
             }
             throw damaged(file_name, error.what());

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/failure_json.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/launch/helper_process.hpp>
 #include <rtrain/process/child.hpp>
@@ -305,9 +306,8 @@ private:
         const auto outcome = outcome_of(file_);
         if (std::filesystem::exists(outcome)) {
             const auto told = json::parse(storage::read_file(outcome)).as_object();
-            if (const auto* const message = told.if_contains("message")) {
-                throw Error(std::string(told.at("code").as_string()),
-                            std::string(message->as_string()));
+            if (!told.empty()) {
+                detail::throw_error(failure_from(told));
             }
             return;
         }

@@ -132,7 +132,7 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) 
     const int fit = session.next_fit();
     if (const auto earlier = session.recorded(fit)) {
         if (earlier->failure) {
-            throw_error(earlier->failure->code, earlier->failure->message);
+            throw_error(*earlier->failure);
         }
         return ResultGrid::from_path(earlier->run);
     }
@@ -232,9 +232,9 @@ RTRAIN_DOOR ResultGrid TunerCore::serve(const Work& work, const std::string& add
     if (const auto* const saved = end.if_contains("failure")) {
         const Failure failure = failure_from(saved->as_object());
         if (failure.code == "RT-U114") { // may not reach this rank before MPI is finalized
-            throw tune::SearchBroken(failure.code, failure.message);
+            throw tune::SearchBroken("RT-U114", failure.message);
         }
-        throw_error(failure.code, failure.message);
+        throw_error(failure);
     }
     directory_ = std::string(end.at("directory").as_string());
     std::vector<tune::TrialRecord> trials;
@@ -363,10 +363,8 @@ RTRAIN_DOOR void TunerCore::drive_trials(
     boost::json::object told;
     try {
         train(runs.first(), runs);
-    } catch (const Error& error) {
-        told = {{"code", error.code()}, {"message", error.message()}};
     } catch (const std::exception& error) {
-        told = {{"code", "RT-T1"}, {"message", text_of(error)}};
+        told = to_json(failure_of(error));
     }
     session.remove_directories();
     storage::replace_file_unsynced(outcome, json::serialize(told));

@@ -88,7 +88,7 @@ public:
 private:
     /// The part of a message that equal failures share.
     [[nodiscard]] static std::string signature(const Failure& failure) {
-        return detail::concat(static_cast<int>(failure.kind), ' ', failure.code, ' ',
+        return detail::concat(static_cast<int>(failure.kind), ' ', failure.code.text(), ' ',
                               without_numbers(failure.message));
     }
 

@@ -56,10 +56,10 @@ struct JobEnd {
 /// The failure for a death that the launcher reports. `trained`: the ranks had begun to train.
 [[nodiscard]] inline Failure failure_of_death(const RankExit& seen, bool trained) {
     using Kind = Failure::Kind;
-    return {.kind = seen.code != nullptr ? Kind::configuration
-                    : trained            ? Kind::died
-                                         : Kind::start_up,
-            .code = seen.code != nullptr ? seen.code : "RT-L2",
+    return {.kind = !seen.code.empty() ? Kind::configuration
+                    : trained          ? Kind::died
+                                       : Kind::start_up,
+            .code = !seen.code.empty() ? seen.code : ErrorCode("RT-L2"),
             .rank = seen.rank,
             .message = seen.text,
             .from_outside = seen.signal && is_sent_by_others(*seen.signal)};

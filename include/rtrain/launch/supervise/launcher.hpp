@@ -40,10 +40,10 @@ struct RanksCommand {
 
 /// A rank's death, as reported by its launcher.
 struct RankExit {
-    std::string text;           ///< "rank 1 was killed by signal 9 (Killed)"
-    std::optional<int> signal;  ///< the one that killed it
-    int rank = -1;              ///< -1: unknown
-    const char* code = nullptr; ///< of an error that every start repeats; null: none
+    std::string text;          ///< "rank 1 was killed by signal 9 (Killed)"
+    std::optional<int> signal; ///< the one that killed it
+    int rank = -1;             ///< -1: unknown
+    ErrorCode code{};          ///< of an error that every start repeats; empty: none
 };
 
 /// Death by a signal. SIGXFSZ is a limit that every start runs into.

@@ -99,7 +99,7 @@ namespace rtrain::launch {
     return {.text = detail::concat("the ranks ended early: mpirun's exit status is ", status,
                                    mpirun_says.empty() ? "" : "; its output:\n", mpirun_says),
             .signal = std::nullopt,
-            .code = refuses(mpirun_says) ? "RT-L87" : nullptr};
+            .code = refuses(mpirun_says) ? ErrorCode("RT-L87") : ErrorCode()};
 }
 
 /// Throws LaunchError [RT-L1].

@@ -189,11 +189,9 @@ private:
         timer_.expires_after(moment);
         timer_.async_wait([this](const boost::system::error_code& error) {
             if (!error) {
-                const LaunchError why(
-                    "RT-L19",
-                    detail::concat("hangs of the ranks may go unnoticed: rank ", options_.rank,
-                                   " has lost its connection to rank ", lost_.front().rank));
-                console::warn("%s", why.what());
+                console::warn("hangs of the ranks may go unnoticed: rank %d has lost its "
+                              "connection to rank %d [RT-L19]",
+                              options_.rank, lost_.front().rank);
             }
         });
     }

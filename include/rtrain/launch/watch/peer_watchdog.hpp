@@ -186,10 +186,8 @@ private:
         }
         for (std::size_t rank = 0; rank < texts.size() && rank_ == 0; ++rank) {
             if (const std::string why = texts[rank].substr(ranks.size()); !why.empty()) {
-                const LaunchError error("RT-L19",
-                                        detail::concat("hangs of the ranks may go unnoticed: rank ",
-                                                       rank, " of ", size_, ": ", why));
-                console::warn("%s", error.what());
+                console::warn("hangs of the ranks may go unnoticed: rank %zu of %d: %s [RT-L19]",
+                              rank, size_, why.c_str());
                 return;
             }
         }

@@ -65,7 +65,7 @@ inline void flatten(const std::string& name, const boost::json::value& value, co
         result.metrics_history = {trial.metrics};
     }
     if (trial.state == TrialState::errored && !result.error) {
-        result.error.emplace("RT-U88", trial.error);
+        result.error = Error("RT-U88", trial.error);
     }
     result.trial_id = trial.id;
     result.name = trial.name;
