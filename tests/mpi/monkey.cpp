@@ -374,8 +374,7 @@ bool holds(std::uint64_t seed) {
             error = exception.what();
             error.resize(std::min(error.find("\nException raised from"), error.size()));
             const auto* known = dynamic_cast<const Error*>(&exception);
-            caused_by_another =
-                known != nullptr && rtrain::caused_by_another(ErrorCode::parse(known->code()));
+            caused_by_another = known != nullptr && rtrain::caused_by_another(known->code());
             ranks.outcome = Failure{.message = error};
         }
         calls = trial ? trial->calls() : calls;

@@ -92,7 +92,7 @@ TEST_CASE("Attempt.a_report_that_failed_fails_it_although_it_was_caught") {
 
 TEST_CASE("Attempt.an_error_of_communication_fails_it_although_it_was_caught") {
     const test::Directory directory("attempt-comm");
-    for (const char* code : {"RT-X4", "RT-X10"}) {
+    for (const std::string code : {"RT-X4", "RT-X10"}) {
         CAPTURE(code);
         int calls = 0;
         const auto message = message_of([&] {

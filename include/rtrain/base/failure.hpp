@@ -10,14 +10,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace rtrain {
-
-/// True if an error with this code only means that another rank failed or died, which has the
-/// cause.
-[[nodiscard]] inline bool caused_by_another(ErrorCode code) {
-    return code == "RT-X1" || code == "RT-X9";
-}
 
 /// A failure of a rank, or of a process that died before it could report.
 struct Failure {
@@ -60,12 +55,18 @@ namespace detail {
 
 /// Returns the kind of an exception with that code.
 [[nodiscard]] inline Failure::Kind kind_of_thrown(ErrorCode code) {
-    return caused_by_another(code) ? Failure::Kind::interrupted
-           : code == "RT-T3"       ? Failure::Kind::preemption
-                                   : Failure::Kind::threw;
+    return code == "RT-X1" || code == "RT-X9" ? Failure::Kind::interrupted
+           : code == "RT-T3"                  ? Failure::Kind::preemption
+                                              : Failure::Kind::threw;
 }
 
 } // namespace detail
+
+/// True if an error with this code only means that another rank failed or died, which has the
+/// cause.
+[[nodiscard]] inline bool caused_by_another(std::string_view code) {
+    return detail::kind_of_thrown(ErrorCode::parse(code)) == Failure::Kind::interrupted;
+}
 
 /// The outcome of one rank's training function: a failure, or nullopt if it returned.
 using Outcome = std::optional<Failure>;

@@ -277,7 +277,7 @@ public:
                 ranks_->barrier();
                 DOCTEST_FAIL_CHECK("rank 0 left, and the others did not notice");
             } catch (const PeerError& error) {
-                DOCTEST_CHECK(caused_by_another(ErrorCode::parse(error.code())));
+                DOCTEST_CHECK(caused_by_another(error.code()));
                 DOCTEST_CHECK(error.message().find("cause") != std::string::npos);
                 mine = Failure{.kind = Failure::Kind::interrupted, .message = error.what()};
             }
