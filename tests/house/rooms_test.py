@@ -11,6 +11,7 @@ the root is in no room, so it has an entry of its own. "may include" is a list o
   include their door, and the door them, for those who do not link rtrain::compiled),
 - a header is in no room, or a room of the file holds none,
 - definitions (RTRAIN_DOOR) are included by a header that is not their door: rtrain::compiled defines them, too,
+- a *_format.hpp, a vendor's private format, is included by a header that is not its *_definitions.hpp,
 - a header that is not generated is longer than 400 lines, half of them than 150, or a function than 60,
 - a header writes to the standard error itself, past console::say() and console::Screen,
 - a namespace within rtrain has a namespace `detail` of its own: whoever includes it there could not say
@@ -186,6 +187,8 @@ def problems_of(root):
             if other not in headers:
                 found.append(f"{header}: includes {other}, which does not exist")
                 continue
+            if other.endswith("_format.hpp") and header != other.replace("_format", "_definitions"):
+                found.append(f"{header}: includes {other}, which is private to its definitions")
             target = room_of(other, table)
             if room and target and target != room and target not in table[room]:
                 found.append(f"{header}: includes {other}, but {room} may not include {target}")
@@ -270,6 +273,13 @@ def definitions_without_door(root):
     return f"trainer.hpp: includes {definitions}"
 
 
+def format_for_others(root):
+    low, low_header, high, high_header = lowest_and_highest(root)
+    (root / HEADERS / low / "vendor_format.hpp").write_text("#pragma once\n", encoding="utf-8")
+    add_line(root / HEADERS / high_header, f"#include <rtrain/{low}vendor_format.hpp>")
+    return f"{high_header}: includes {low}vendor_format.hpp"
+
+
 def long_header(root):
     low, *_ = lowest_and_highest(root)
     (root / HEADERS / low / "long.hpp").write_text("#pragma once\n" + "\n" * LONGEST,
@@ -306,7 +316,7 @@ def hiding_namespace(root):
 
 
 CONTROLS = [forbidden_include, circle_of_rooms, circle_of_headers, header_in_no_room,
-            header_in_the_root, empty_room, definitions_without_door, long_header, long_median,
+            header_in_the_root, empty_room, definitions_without_door, format_for_others, long_header, long_median,
             long_function, second_console, hiding_namespace]
 
 
