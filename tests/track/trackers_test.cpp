@@ -489,15 +489,21 @@ TEST_CASE("Url.has_the_parts_of_a_servers_address") {
 }
 
 TEST_CASE("Url.is_loopback_only_if_requests_stay_on_this_machine") {
-    for (const char* const text : {"http://127.0.0.1:5000", "http://127.1.2.3", "http://localhost",
+    for (const std::string text : {"http://127.0.0.1:5000", "http://127.1.2.3", "http://localhost",
                                    "http://[::1]:5000", "https://localhost/x"}) {
         CHECK_MESSAGE(track::parse_url(text).is_loopback, text);
     }
-    for (const char* const text :
-         {"http://tracker.example", "http://127.evil.example", "http://127.0.0.1.evil.example",
-          "http://localhost.evil.example", "http://10.0.0.1", "http://[2001:db8::1]"}) {
+    for (const std::string text :
+         {"http://tracker.example", "http://127.evil.example", "http://localhost.evil.example",
+          "http://10.0.0.1", "http://[2001:db8::1]"}) {
         CHECK_MESSAGE(!track::parse_url(text).is_loopback, text);
     }
+    // Boost 1.81 would take a part of this name for an address; newer versions read all of it.
+    track::Url url{};
+    const std::string said =
+        test::message_of([&] { url = track::parse_url("http://127.0.0.1.evil.example/x"); });
+    CHECK((test::contains(said, "[RT-V60]") || url.host == "127.0.0.1.evil.example"));
+    CHECK_FALSE(url.is_loopback);
 }
 
 TEST_CASE("Url.is_refused_without_showing_it") {

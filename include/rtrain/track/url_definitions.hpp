@@ -32,7 +32,10 @@ RTRAIN_DOOR Url parse_url(std::string_view text) {
     namespace urls = boost::urls;
     const auto parsed = urls::parse_uri(text);
     const auto scheme = parsed ? parsed->scheme_id() : urls::scheme::none;
-    if (scheme != urls::scheme::http && scheme != urls::scheme::https) {
+    // Boost 1.81 splits the host 1.2.3.4.example.org into an address and a path.
+    const bool has_path_in_host =
+        parsed && !parsed->encoded_path().empty() && !parsed->is_path_absolute();
+    if ((scheme != urls::scheme::http && scheme != urls::scheme::https) || has_path_in_host) {
         internal::refuse_url("is not valid, or does not begin with http:// or https://");
     }
     if (parsed->has_query() || parsed->has_fragment()) {
