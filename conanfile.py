@@ -9,7 +9,7 @@ mpirun that starts it must be of one MPI.
                 A project that has a different one compiles the sources. False: nothing is compiled.
   system_deps   True: libtorch, Boost and the rest are those of the machine, as with any other way to
                 install rtrain. False: they come from Conan, and libtorch is then one without CUDA.
-  with_arrow, with_https, with_images, with_nccl
+  with_arrow, with_https, with_images, with_nccl, with_stacktrace
                 These components are wanted. What they need comes from where system_deps says (NCCL
                 always from the machine), and the test of the package fails where it is missing.
 """
@@ -32,6 +32,7 @@ COMPONENTS = {
     "https": ["openssl/[>=1.1.1 <4]"],
     "images": ["libjpeg-turbo/[>=2.1 <4]", "libpng/[>=1.6 <2]"],
     "nccl": [],
+    "stacktrace": ["elfutils/[>=0.180 <1]"],
 }
 PARTS = [f"with_{component}" for component in COMPONENTS]
 
@@ -56,7 +57,7 @@ class RtrainConan(ConanFile):
     def requirements(self):
         if self.options.system_deps:
             return
-        needed = ["libtorch/[>=2.9 <3]", "boost/[>=1.75 <2]", "zlib/[>=1.2 <2]"]
+        needed = ["libtorch/[>=2.9 <3]", "boost/[>=1.81 <2]", "zlib/[>=1.2 <2]"]
         for component, packages in COMPONENTS.items():
             if self.options.get_safe(f"with_{component}"):
                 needed += packages

@@ -15,6 +15,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/rtrainTorch.cmake)
 
 set(MPI_CXX_SKIP_MPICXX ON)
 rtrain_require(MPI "apt-get install libopenmpi-dev openmpi-bin" COMPONENTS CXX)
-rtrain_require(Boost "apt-get install libboost1.81-dev libboost-json1.81-dev" 1.75 COMPONENTS json)
+rtrain_require(Boost "apt-get install libboost1.81-dev libboost-json1.81-dev libboost-url1.81-dev"
+               1.81 COMPONENTS json url)
 rtrain_require(ZLIB "apt-get install zlib1g-dev")
 rtrain_require(Threads "apt-get install libc6-dev")

@@ -58,9 +58,10 @@ set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_ARCHITECTURE all)
 string(CONCAT CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
   "g++ (>= 4:12) | clang, cmake (>= 3.25), libopenmpi-dev | libmpich-dev, "
-  "libboost1.81-dev | libboost-dev (>= 1.75), libboost-json1.81-dev | libboost-json-dev (>= 1.75), "
+  "libboost1.81-dev | libboost-dev (>= 1.81), libboost-json1.81-dev | libboost-json-dev (>= 1.81), "
+  "libboost-url1.81-dev | libboost-url-dev (>= 1.81), "
   "zlib1g-dev")
-set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS "python3-pip, libssl-dev, libturbojpeg0-dev, libpng-dev, rtrain-compiled-dev")
+set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS "python3-pip, libssl-dev, libturbojpeg0-dev, libpng-dev, libdw-dev, rtrain-compiled-dev")
 set(CPACK_COMPONENT_DEV_DESCRIPTION
 "The training loop for one process runs on many: data are divided, gradients
 averaged, checkpoints kept, and what has failed goes on from the last one.
@@ -77,7 +78,7 @@ It fits the libtorch, MPI, Boost and compiler that it was built with. Projects t
 have others compile this part from the sources in rtrain-dev.")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME rtrain-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
-set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libboost-json1.81.0, libssl3, openmpi-bin, zlib1g")
+set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libboost-json1.81.0, libboost-url1.81.0, libssl3, openmpi-bin, zlib1g")
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION
 "What rtrain finds on a machine, reports of runs, trackers brought up to date,
 and a look at checkpoints: rtrain-doctor, -report, -sync and -checkpoint.

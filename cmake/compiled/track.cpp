@@ -5,4 +5,5 @@
 #include <rtrain/track/live_page_definitions.hpp>
 #include <rtrain/track/mlflow_definitions.hpp>
 #include <rtrain/track/tensorboard_definitions.hpp>
+#include <rtrain/track/url_definitions.hpp>
 #include <rtrain/track/wandb_definitions.hpp>

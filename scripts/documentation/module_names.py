@@ -16,7 +16,7 @@ import sys
 TARGET = "cmake/module/rtrain_names.inc"
 # What these need, not every user has.
 LEFT_OUT = ("backend/nccl.hpp", "data/arrow.hpp", "data/csv.hpp", "data/csv_options.hpp", "data/images.hpp",
-            "data/parquet.hpp", "storage/arrow.hpp", "testing/", "track/https.hpp")
+            "data/parquet.hpp", "storage/arrow.hpp", "testing/", "track/https.hpp", "process/stacktrace.hpp")
 HIDDEN = {"detail", "internal"}
 
 TOKEN = re.compile(r"""

@@ -11,7 +11,8 @@ the root is in no room, so it has an entry of its own. "may include" is a list o
   include their door, and the door them, for those who do not link rtrain::compiled),
 - a header is in no room, or a room of the file holds none,
 - definitions (RTRAIN_DOOR) are included by a header that is not their door: rtrain::compiled defines them, too,
-- a header is longer than 400 lines, half of them than 150, or a function than 60,
+- a *_format.hpp, a vendor's private format, is included by a header that is not its *_definitions.hpp,
+- a header that is not generated is longer than 400 lines, half of them than 150, or a function than 60,
 - a header writes to the standard error itself, past console::say() and console::Screen,
 - a namespace within rtrain has a namespace `detail` of its own: whoever includes it there could not say
   `detail::` for rtrain::detail any more, and would not compile if includes change places. `internal` will do.
@@ -39,6 +40,7 @@ WORDS = re.compile(r"""//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""")
 # What stands before the brace of a function's body, and not before that of a class or a block.
 FUNCTION = re.compile(r"(?!(?:if|for|while|switch|else|catch|do|try|return|namespace|class|struct|enum|"
                       r"union)\b)[^=?]*\)[\s\w]*(?:->[^()]*|:[^:].*)?", re.DOTALL)
+GENERATED = re.compile(r"^// Made by ", re.MULTILINE)
 SCOPES = re.compile(r"\bnamespace\s+([\w:]+)\s*\{|[{}]")
 OURS = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(<rtrain/|")', re.MULTILINE)
 
@@ -168,7 +170,7 @@ def problems_of(root):
         if room is None:
             found.append(f"{header}: it is in no room of {ROOMS}")
         lines = text.count("\n")
-        if lines > LONGEST:
+        if lines > LONGEST and not GENERATED.search(text):
             found.append(f"{header}: {lines} lines; at most {LONGEST}")
         for line, function_lines in long_functions(text):
             found.append(f"{header}:{line}: a function of {function_lines} lines; at most "
@@ -185,6 +187,8 @@ def problems_of(root):
             if other not in headers:
                 found.append(f"{header}: includes {other}, which does not exist")
                 continue
+            if other.endswith("_format.hpp") and header != other.replace("_format", "_definitions"):
+                found.append(f"{header}: includes {other}, which is private to its definitions")
             target = room_of(other, table)
             if room and target and target != room and target not in table[room]:
                 found.append(f"{header}: includes {other}, but {room} may not include {target}")
@@ -269,6 +273,13 @@ def definitions_without_door(root):
     return f"trainer.hpp: includes {definitions}"
 
 
+def format_for_others(root):
+    low, low_header, high, high_header = lowest_and_highest(root)
+    (root / HEADERS / low / "vendor_format.hpp").write_text("#pragma once\n", encoding="utf-8")
+    add_line(root / HEADERS / high_header, f"#include <rtrain/{low}vendor_format.hpp>")
+    return f"{high_header}: includes {low}vendor_format.hpp"
+
+
 def long_header(root):
     low, *_ = lowest_and_highest(root)
     (root / HEADERS / low / "long.hpp").write_text("#pragma once\n" + "\n" * LONGEST,
@@ -305,7 +316,7 @@ def hiding_namespace(root):
 
 
 CONTROLS = [forbidden_include, circle_of_rooms, circle_of_headers, header_in_no_room,
-            header_in_the_root, empty_room, definitions_without_door, long_header, long_median,
+            header_in_the_root, empty_room, definitions_without_door, format_for_others, long_header, long_median,
             long_function, second_console, hiding_namespace]
 
 

@@ -3,16 +3,17 @@
 #include "../thrown.hpp"
 
 #include <rtrain/process/stack_dump.hpp>
+#ifdef RTRAIN_TEST_STACKTRACE
+#include <rtrain/process/stacktrace.hpp>
+#endif
 
 #include <doctest/doctest.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
+#include <cstdint>
 #include <functional>
-#include <iterator>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -108,7 +109,6 @@ TEST_CASE("Stack.names_the_functions_of_a_hung_thread") {
         {"stack_test::spin_in_a_loop()", stack_test::spin_in_a_loop},
         {"stack_test::sleep_in_a_call()", stack_test::sleep_in_a_call},
         {"stack_test::wait_for_a_condition()", stack_test::wait_for_a_condition},
-        {"stack_test::spin_unseen()", stack_test::spin_unseen},
         {"stack_test::take_memory_all_the_time()", stack_test::take_memory_all_the_time}};
     for (const auto& [name, function] : functions) {
         CAPTURE(name);
@@ -123,31 +123,23 @@ TEST_CASE("Stack.names_the_functions_of_a_hung_thread") {
     }
 }
 
-TEST_CASE("Symbols.of_files_that_are_no_programs_are_none") {
-    const auto directory =
-        std::filesystem::temp_directory_path() / ("rtrain-symbols-" + std::to_string(::getpid()));
-    std::filesystem::create_directory(directory);
-    const auto path = directory / "program";
-    std::ifstream self("/proc/self/exe", std::ios::binary);
-    const std::string whole((std::istreambuf_iterator<char>(self)), {});
-    const auto symbol_in = [&](const std::string& bytes) {
-        std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-        return launch::control::SymbolTable(path.c_str()).function_at(0x1000);
-    };
-    CHECK(symbol_in("") == nullptr);
-    CHECK(symbol_in("a text") == nullptr);
-    const std::size_t header = 64; // each word of it, then a few places
-    for (std::size_t length = 16; length < whole.size();
-         length += length < header ? 4 : whole.size() / 50) {
-        (void)symbol_in(whole.substr(0, length)); // reads no byte that is not there
-        std::string damaged = whole;
-        for (std::size_t i = length; i < length + 4 && i < damaged.size(); ++i) {
-            damaged[i] = '\xff';
-        }
-        (void)symbol_in(damaged);
-    }
-    CHECK(launch::control::SymbolTable("/nowhere").function_at(0x1000) == nullptr);
-    std::filesystem::remove_all(directory);
+#ifdef RTRAIN_TEST_STACKTRACE
+TEST_CASE("Stack.names_functions_that_are_not_exported_and_lines_by_libdw") {
+    const Watched watched(stack_test::spin_unseen);
+    const std::string stack = launch::stack_of_watched_thread(10s);
+    CAPTURE(stack);
+    CHECK(contains(stack, " stack_test::spin_unseen() in "));
+    CHECK(contains(stack, "stack_test.cpp:"));
+}
+#endif
+
+TEST_CASE("Stack.has_the_location_of_a_function_without_a_name") {
+    const auto address = reinterpret_cast<std::uintptr_t>(stack_test::spin_unseen);
+    const std::string text = launch::control::exported_symbols({address}).front();
+    CAPTURE(text);
+    CHECK(contains(text, "+0x"));
+    CHECK_FALSE(contains(text, "spin_unseen"));
+    CHECK(launch::control::exported_symbols({1}).front() == "0x1");
 }
 
 TEST_CASE("Stack.can_be_taken_many_times_in_the_middle_of_anything") {

@@ -131,10 +131,11 @@ def only_for_who_may(directory):
     assert get(port, f"/?other=1&token={token}")[0] == 200
     assert get(port, f"/result.json?token={token}")[0] == 404
     assert get(port, f"/../live.json?token={token}")[0] == 404
+    assert get(port, f"/%zz?token={token}")[0] == 400
     for host in ("127.0.0.1", f"127.0.0.1:{port}", "localhost:1234", "[::1]", "[::1]:80"):
         assert get(port, secret, host=host)[0] == 200, host
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil.example", "",
-                 f"10.0.0.1:{port}"):
+                 f"10.0.0.1:{port}", "127.evil.example", "evil@localhost", "localhost@evil.example", "[::2]"):
         assert get(port, secret, host=host)[0] == 421, host
         assert get(port, f"/events?token={token}", host=host)[0] == 421, host
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD"):

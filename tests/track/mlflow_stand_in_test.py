@@ -221,7 +221,10 @@ def check_run_from_elsewhere(root):
     noted["old"] = [victim.id]
     note.write_text(json.dumps(noted, separators=(",", ":")))
     said = place.do("sync")
-    assert "unencrypted" in said and server.authorizations == {None, f"Bearer {TOKEN}"}
+    assert "unencrypted" not in said and server.authorizations == {None, f"Bearer {TOKEN}"}
+    place.uri = server.uri.replace("127.0.0.1", "0.0.0.0")  # the same server, not by a loopback address
+    assert "unencrypted" in place.do("sync")
+    place.uri = server.uri
     assert "is not deleted: it was not created from" in said and victim.stage == "active", said
     for name in ("params.json", "run.json", "superseded.json", "stopped.json"):  # which the report shows
         (place.path / name).unlink(missing_ok=True)

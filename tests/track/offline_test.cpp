@@ -8,7 +8,7 @@
 #include <rtrain/track/reported_image.hpp>
 #include <rtrain/track/sync.hpp>
 #include <rtrain/track/wandb.hpp>
-#include <rtrain/track/wandb_records.hpp>
+#include <rtrain/track/wandb_format.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../capture.hpp"
 #include "../file_limit.hpp"
+#include "../thrown.hpp"
 #include "tracked_run.hpp"
 
 #include <rtrain/track/csv.hpp>
 #include <rtrain/track/json_lines.hpp>
+#include <rtrain/track/url.hpp>
 
 #include <doctest/doctest.h>
 
@@ -469,6 +471,50 @@ TEST_CASE("JsonLines.has_whole_lines_when_the_disk_is_full") {
     }
     write(2);
     CHECK(iterations_in(file) == Iterations{1, 2});
+}
+
+TEST_CASE("Url.has_the_parts_of_a_servers_address") {
+    const track::Url plain = track::parse_url("http://tracker.example:5000/mlflow/");
+    CHECK(plain.host == "tracker.example");
+    CHECK(plain.port == "5000");
+    CHECK(plain.path == "/mlflow");
+    CHECK_FALSE(plain.encrypted);
+    CHECK(plain.authority() == "tracker.example:5000");
+    CHECK(plain.text() == "http://tracker.example:5000/mlflow");
+    const track::Url brackets = track::parse_url("https://[2001:db8::1]:443");
+    CHECK(brackets.host == "2001:db8::1");
+    CHECK(brackets.port == "443");
+    CHECK(brackets.encrypted);
+    CHECK(brackets.text() == "https://[2001:db8::1]");
+}
+
+TEST_CASE("Url.is_loopback_only_if_requests_stay_on_this_machine") {
+    for (const std::string text : {"http://127.0.0.1:5000", "http://127.1.2.3", "http://localhost",
+                                   "http://[::1]:5000", "https://localhost/x"}) {
+        CHECK_MESSAGE(track::parse_url(text).is_loopback, text);
+    }
+    for (const std::string text :
+         {"http://tracker.example", "http://127.evil.example", "http://localhost.evil.example",
+          "http://10.0.0.1", "http://[2001:db8::1]"}) {
+        CHECK_MESSAGE(!track::parse_url(text).is_loopback, text);
+    }
+    // Boost 1.81 would take a part of this name for an address; newer versions read all of it.
+    track::Url url{};
+    const std::string said =
+        test::message_of([&] { url = track::parse_url("http://127.0.0.1.evil.example/x"); });
+    CHECK((test::contains(said, "[RT-V60]") || url.host == "127.0.0.1.evil.example"));
+    CHECK_FALSE(url.is_loopback);
+}
+
+TEST_CASE("Url.is_refused_without_showing_it") {
+    for (const std::string text :
+         {"", "tracker", "file:/secret", "ftp://secret", "http://", "https://", "http://a:secret",
+          "http://a:", "http://a:0", "http://a:65536", "http://a secret", "http://a/?secret",
+          "http://a/#secret", "http://user:secret@a", "http://[::1", "http://a\nsecret"}) {
+        const std::string said = test::message_of([&] { (void)track::parse_url(text); });
+        CHECK_MESSAGE(test::contains(said, "[RT-V60]"), text);
+        CHECK_FALSE(test::contains(said, "secret"));
+    }
 }
 
 TEST_CASE("LogReader.returns_whole_lines_below_its_limit") {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The stack of one thread, taken while it hangs: a signal handler (SIGUSR2) in that thread records
-/// return addresses, and another thread resolves their names (symbols.hpp). A stripped program
-/// yields offsets for addr2line instead.
+/// return addresses, and another thread resolves their names (symbols.hpp).
 #pragma once
 
 #include <rtrain/base/strict_stream.hpp>
@@ -13,11 +12,13 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <execinfo.h>
 #include <sys/syscall.h>
@@ -97,13 +98,16 @@ private:
 
     /// A return address is after the call, maybe already in another function.
     [[nodiscard]] std::string describe() const {
-        Symbols symbols;
-        auto text = detail::strict(std::ostringstream());
+        std::vector<std::uintptr_t> addresses;
         for (int i = own_frames; i < depth_; ++i) {
-            const auto frame =
-                reinterpret_cast<std::uintptr_t>(frames_[static_cast<std::size_t>(i)]);
-            text << '#' << i - own_frames << ' ' << symbols.name(frame - (i > own_frames ? 1 : 0))
-                 << '\n';
+            addresses.push_back(
+                reinterpret_cast<std::uintptr_t>(frames_[static_cast<std::size_t>(i)]) -
+                (i > own_frames ? 1 : 0));
+        }
+        auto text = detail::strict(std::ostringstream());
+        std::size_t number = 0;
+        for (const std::string& frame : symbolizer(addresses)) {
+            text << '#' << number++ << ' ' << frame << '\n';
         }
         return text.str();
     }

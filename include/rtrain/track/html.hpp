@@ -13,6 +13,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -107,6 +108,19 @@ inline constexpr std::size_t longest = 1000; ///< bytes of a text, by default
 }
 [[nodiscard]] inline std::string row(const std::string& name, const std::string& cells) {
     return "<tr><th scope=\"row\">" + name + "</th>" + cells + "</tr>\n";
+}
+
+/// Replaces each {{name}} of a page. Values are inserted as they are.
+[[nodiscard]] inline std::string filled(std::string_view page,
+                                        const std::map<std::string_view, std::string>& values) {
+    std::string text;
+    for (std::size_t at = page.find("{{"); at != std::string_view::npos; at = page.find("{{")) {
+        const std::size_t end = page.find("}}", at);
+        text += page.substr(0, at);
+        text += values.at(page.substr(at + 2, end - at - 2));
+        page.remove_prefix(end + 2);
+    }
+    return text.append(page);
 }
 
 } // namespace rtrain::track::html

@@ -8,6 +8,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/process/token.hpp>
 #include <rtrain/track/live_run.hpp>
+#include <rtrain/track/loopback.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -22,6 +23,8 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
+#include <boost/url/parse.hpp>
+#include <boost/url/url_view.hpp>
 
 #include <algorithm>
 #include <array>
@@ -47,27 +50,18 @@ using Request = boost::beast::http::request_parser<boost::beast::http::empty_bod
 using Response = boost::beast::http::response<boost::beast::http::string_body>;
 namespace http = boost::beast::http;
 
-/// The value of `name` in the query part of a target; empty if missing.
-[[nodiscard]] inline std::string_view query_value(std::string_view target, std::string_view name) {
-    std::string_view query = target.substr(std::min(target.find('?'), target.size() - 1) + 1);
-    while (!query.empty()) {
-        const std::string_view field = query.substr(0, query.find('&'));
-        query.remove_prefix(std::min(field.size() + 1, query.size()));
-        if (field.starts_with(name) && field.substr(name.size()).starts_with('=')) {
-            return field.substr(name.size() + 1);
-        }
-    }
-    return {};
+/// The token in the query part of a target; empty if missing.
+[[nodiscard]] inline std::string token_in(const boost::urls::url_view& target) {
+    const auto params = target.params();
+    const auto found = params.find("token");
+    return found == params.end() ? "" : std::string((*found).value);
 }
 
 /// True if a Host header names this machine. Protects against DNS rebinding, where the header has
 /// the attacker's host name. The port may differ, because of tunnels.
 [[nodiscard]] inline bool is_this_machine(std::string_view host) {
-    const std::size_t colon = host.rfind(':');
-    const bool has_port =
-        colon != std::string_view::npos && host.find(']', colon) == std::string_view::npos;
-    const std::string_view name = has_port ? host.substr(0, colon) : host;
-    return name == "127.0.0.1" || name == "localhost" || name == "[::1]";
+    const auto authority = boost::urls::parse_authority(host);
+    return authority && !authority->has_userinfo() && is_loopback(*authority);
 }
 
 /// One event of the stream; `data` has no line break.
@@ -168,23 +162,24 @@ private:
     }
 
     void look_at(const http::request<http::empty_body>& request) {
-        const std::string_view target(request.target().data(), request.target().size());
+        const auto target = boost::urls::parse_origin_form(request.target());
         const auto field = [&](http::field name) {
             const auto value = request[name];
             return std::string_view(value.data(), value.size());
         };
-        const std::string_view path = target.substr(0, target.find('?'));
         if (request.method() != http::verb::get) {
             refuse(http::status::method_not_allowed, "only GET is allowed");
         } else if (!is_this_machine(field(http::field::host))) {
             refuse(http::status::misdirected_request, "the Host is not localhost");
-        } else if (!launch::control::equal_in_constant_time(query_value(target, "token"),
-                                                            shown_.note.token)) {
+        } else if (!target) {
+            refuse(http::status::bad_request, "the target is not valid");
+        } else if (!launch::control::equal_in_constant_time(token_in(*target), shown_.note.token)) {
             refuse(http::status::forbidden, "the token is missing or wrong; use the full address "
                                             "that rtrain printed");
         } else {
             is_admitted_ = true;
             const auto seen = request["Last-Event-ID"];
+            const auto path = target->encoded_path();
             path == "/"         ? reply_page()
             : path == "/events" ? stream(seen_from({seen.data(), seen.size()}))
                                 : refuse(http::status::not_found, "the paths are / and /events");

@@ -251,7 +251,7 @@ RTRAIN_DOOR void show_target(const MlFlowServer& server, const MlFlowNote& note,
                            "that you name (MLFLOW_TRACKING_URI)"
                          : "");
     }
-    if (server.sends_credentials() && !server.url().encrypted) {
+    if (server.sends_credentials() && !server.url().encrypted && !server.url().is_loopback) {
         console::warn("MLflow's credentials are sent to %s unencrypted; use https://", uri.c_str());
     }
 }

@@ -14,6 +14,7 @@
 #include <rtrain/track/url.hpp>
 
 #include <boost/json/array.hpp>
+#include <boost/url/url.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -22,6 +23,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <initializer_list>
 #include <new>
 #include <optional>
 #include <set>
@@ -125,8 +127,7 @@ public:
     /// {"info": {...}, "data": {...}}; empty if the run does not exist or is deleted.
     [[nodiscard]] std::optional<Config> run(const std::string& id) {
         try {
-            return object_in(request({.target = api + ("runs/get?run_id=" + percent_encoded(id))}),
-                             "run");
+            return object_in(get("runs/get", {{"run_id", id}}), "run");
         } catch (const MlFlowRefusal& refusal) {
             if (refusal.reason() != does_not_exist) {
                 throw;
@@ -141,8 +142,7 @@ public:
         std::set<std::pair<std::int64_t, std::int64_t>> points; // step and timestamp
         try {
             const Config found =
-                request({.target = api + ("metrics/get-history?run_id=" + percent_encoded(id) +
-                                          "&metric_key=" + percent_encoded(metric))});
+                get("metrics/get-history", {{"run_id", id}, {"metric_key", metric}});
             const auto* const all = found.if_contains("metrics");
             for (const auto& point : all != nullptr ? all->as_array() : boost::json::array()) {
                 points.emplace(point.at("step").to_number<std::int64_t>(),
@@ -175,11 +175,12 @@ public:
 
     /// Throws like post(), and [RT-V69].
     void put(const std::string& path, const std::filesystem::path& file) {
-        std::string target = "/api/2.0/mlflow-artifacts/artifacts";
+        boost::urls::url target("/api/2.0/mlflow-artifacts/artifacts");
         for (const auto& part : std::filesystem::path(path)) {
-            target += '/' + percent_encoded(part.string());
+            target.segments().push_back(part.string());
         }
-        (void)request({.method = HttpRequest::Method::put, .target = target, .file = file});
+        (void)request(
+            {.method = HttpRequest::Method::put, .target = target.buffer(), .file = file});
     }
 
     /// Throws MlFlowRefusal [RT-V62], or Error [RT-V61], [RT-V63] or [RT-V64].
@@ -208,7 +209,8 @@ private:
             return "Basic " + rtrain::detail::to_base64(user + ':' + password);
         }
         const std::string token = variable("MLFLOW_TRACKING_TOKEN");
-        if (!std::ranges::all_of(token, internal::is_graphic)) {
+        const auto is_graphic = [](char letter) { return letter > ' ' && letter < 0x7f; };
+        if (!std::ranges::all_of(token, is_graphic)) {
             throw ConfigError("RT-V60", "MLFLOW_TRACKING_TOKEN has a space, a line break or a "
                                         "non-ASCII character; set it to the token only");
         }
@@ -217,9 +219,7 @@ private:
 
     [[nodiscard]] std::optional<std::string> find_experiment(const std::string& name) {
         try {
-            const Config found =
-                request({.target = api + ("experiments/get-by-name?experiment_name=" +
-                                          percent_encoded(name))});
+            const Config found = get("experiments/get-by-name", {{"experiment_name", name}});
             return text(object_in(found, "experiment"), "experiment_id");
         } catch (const MlFlowRefusal& refusal) {
             if (refusal.reason() != does_not_exist) {
@@ -227,6 +227,15 @@ private:
             }
         }
         return std::nullopt;
+    }
+
+    [[nodiscard]] Config get(const char* what,
+                             std::initializer_list<boost::urls::param_view> parameters) {
+        boost::urls::url target(std::string(api) + what);
+        for (const auto& parameter : parameters) {
+            target.params().append(parameter);
+        }
+        return request({.target = target.buffer()});
     }
 
     [[nodiscard]] Config request(HttpRequest request) {

@@ -8,10 +8,8 @@
 #include <rtrain/console/numbers.hpp>
 #include <rtrain/track/curves.hpp>
 #include <rtrain/track/html.hpp>
-#include <rtrain/track/live_script.hpp>
 #include <rtrain/track/metrics.hpp>
-#include <rtrain/track/report_assets.hpp>
-#include <rtrain/track/report_style.hpp>
+#include <rtrain/track/page_assets.hpp>
 #include <rtrain/track/reported_image.hpp>
 #include <rtrain/track/run_summary.hpp>
 #include <rtrain/track/time_shares.hpp>
@@ -331,6 +329,14 @@ using Earlier = std::vector<std::pair<std::int64_t, Settings>>;
                                          rows));
 }
 
+/// The place of the charts, which the script draws.
+[[nodiscard]] inline std::string curves(const RunSummary& run) {
+    return section("Metrics", "<div class=\"tools\" id=\"tools\"></div>\n"
+                              "<noscript><p>Curves need JavaScript; the last report is below.</p>"
+                              "</noscript>\n<div class=\"charts\" id=\"charts\"></div>\n" +
+                                  left_out(run.curves().left_out()));
+}
+
 } // namespace html
 
 /// The JSON that the script draws.
@@ -357,32 +363,22 @@ using Earlier = std::vector<std::pair<std::int64_t, Settings>>;
 
 /// The whole page. `is_live`: served during the run; subscribes to the server's events.
 [[nodiscard]] inline std::string report_page(const RunSummary& run, bool is_live = false) {
-    const std::string name = html::escaped(run.name, 300);
-    std::string page = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-                       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                       "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
-    page += is_live ? "; connect-src 'self'" : "";
-    page += "\">\n<title>" + name + "</title>\n<style>";
-    page += report_style;
-    page += "</style>\n</head>\n<body>\n<main>\n<header><h1>" + name + "</h1>\n<p class=\"soft\">" +
-            html::escaped(run.location) + "</p></header>\n" + html::facts(run) + html::failure(run);
-    if (!run.curves().all().empty() || !run.rates().all().empty()) {
-        page += html::section("Metrics",
-                              "<div class=\"tools\" id=\"tools\"></div>\n"
-                              "<noscript><p>Curves need JavaScript; the last report is below.</p>"
-                              "</noscript>\n<div class=\"charts\" id=\"charts\"></div>\n" +
-                                  html::left_out(run.curves().left_out()));
-    }
-    page += html::time(run) + "<div class=\"two\">" + html::last_report(run) +
-            html::configuration(run) + "</div>\n" + html::models(run) + html::checkpoints(run) +
-            html::starts(run) + html::environment(run) +
-            "<footer>Written by rtrain " RTRAIN_VERSION ".</footer>\n</main>\n"
-            "<script type=\"application/json\" id=\"data\">" +
-            html::script_data(report_data(run)) + "</script>\n<script>";
-    page += report_script;
-    page += is_live ? live_script : "";
-    return page + "</script>\n</body>\n</html>\n";
+    const bool has_curves = !run.curves().all().empty() || !run.rates().all().empty();
+    return html::filled(
+        report_html,
+        {{"name", html::escaped(run.name, 300)},
+         {"location", html::escaped(run.location)},
+         {"connections", is_live ? "; connect-src 'self'" : ""},
+         {"style", page_style},
+         {"facts", html::facts(run) + html::failure(run)},
+         {"curves", has_curves ? html::curves(run) : ""},
+         {"time", html::time(run)},
+         {"values", html::last_report(run) + html::configuration(run)},
+         {"tables",
+          html::models(run) + html::checkpoints(run) + html::starts(run) + html::environment(run)},
+         {"version", RTRAIN_VERSION},
+         {"data", html::script_data(report_data(run))},
+         {"script", is_live ? std::string(report_script) + "\n" + live_script : report_script}});
 }
 
 } // namespace rtrain::track

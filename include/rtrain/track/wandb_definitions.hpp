@@ -9,13 +9,12 @@
 #include <rtrain/storage/growing_file.hpp>
 #include <rtrain/track/offline_note.hpp>
 #include <rtrain/track/wandb.hpp>
-#include <rtrain/track/wandb_records.hpp>
+#include <rtrain/track/wandb_format.hpp>
 #include <rtrain/version.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -55,8 +54,7 @@ struct Wandb::File {
         }
         storage::create_directories(path.parent_path());
         storage::replace_file(path, text);
-        for (const char* const mark : {".synced", ".syncstate"}) { // `wandb sync` has uploaded an
-                                                                   // earlier version
+        for (const char* const mark : wandb::upload_marks) { // of an earlier version
             storage::remove_all(path.string() + mark);
         }
         output = std::make_unique<storage::GrowingFile>(path);
@@ -87,12 +85,7 @@ RTRAIN_DOOR void Wandb::start(const RunInfo& info) {
                           .host = storage::host_name(),
                           .start_s = note.start_s()};
     note.write();
-    const std::time_t start = shown.start_s;
-    std::tm parts{};
-    char time[32] = {};
-    std::strftime(time, sizeof time, "%Y%m%d_%H%M%S", gmtime_r(&start, &parts));
-    const auto path = directory / rtrain::detail::concat("offline-run-", time, '-', shown.id) /
-                      rtrain::detail::concat("run-", shown.id, ".wandb");
+    const auto path = directory / wandb::file_of(shown);
     file_ = std::make_unique<File>(File{path, std::move(shown), info.config});
 }
 
@@ -105,14 +98,13 @@ RTRAIN_DOOR void Wandb::write(const Line& line) {
     if (line.is_step) {
         return;
     }
-    wandb::Message history;
+    wandb::Message items;
     wandb::visit_items(line, static_cast<double>(file_->shown.start_s),
                        [&](const std::string& name, const std::string& value) {
-                           history.bytes(1, wandb::item(name, value));
+                           items.bytes(1, wandb::item(name, value));
                            file_->summary[name] = value;
                        });
-    history.bytes(2, wandb::Message().number(1, static_cast<std::uint64_t>(line.number)).text());
-    file_->append(wandb::Kind::history, history);
+    file_->append(wandb::Kind::history, wandb::history(std::move(items), line.number));
     file_->last_s = line.time_s;
 }
 
@@ -121,11 +113,7 @@ RTRAIN_DOOR void Wandb::flush() {
     if (file_->summary.empty()) {
         return;
     }
-    wandb::Message summary;
-    for (const auto& [name, value] : file_->summary) {
-        summary.bytes(1, wandb::item(name, value));
-    }
-    file_->append(wandb::Kind::summary, summary);
+    file_->append(wandb::Kind::summary, wandb::summary(file_->summary));
     file_->summary.clear();
 }
 
@@ -135,9 +123,7 @@ RTRAIN_DOOR void Wandb::finish(Ending ending) {
         return;
     }
     const double took = std::max(0.0, file_->last_s - static_cast<double>(file_->shown.start_s));
-    file_->append(wandb::Kind::exit, wandb::Message()
-                                         .number(1, std::uint64_t{ending == Ending::failed})
-                                         .number(2, static_cast<std::uint64_t>(took)));
+    file_->append(wandb::Kind::exit, wandb::ending(ending == Ending::failed, took));
 }
 
 } // namespace rtrain::track

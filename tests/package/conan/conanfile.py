@@ -4,7 +4,7 @@
 from conan import ConanFile
 from conan.tools.cmake import CMake, CMakeDeps, CMakeToolchain, cmake_layout
 
-COMPONENTS = ("arrow", "https", "images", "nccl")
+COMPONENTS = ("arrow", "https", "images", "nccl", "stacktrace")
 
 
 class TestPackage(ConanFile):

@@ -22,11 +22,12 @@ class StandIn(ConanFile):
 
     def boost(self, info):
         info.set_property("cmake_file_name", "Boost")
-        for part in ("headers", "json"):
+        for part in ("headers", "json", "url"):
             info.components[part].set_property("cmake_target_name", f"Boost::{part}")
             info.components[part].includedirs = info.components[part].libdirs = []
-        info.components["json"].system_libs = ["boost_json"]
-        info.components["json"].requires = ["headers"]
+        for part in ("json", "url"):
+            info.components[part].system_libs = [f"boost_{part}"]
+            info.components[part].requires = ["headers"]
 
     def zlib(self, info):
         info.set_property("cmake_file_name", "ZLIB")

@@ -8,7 +8,7 @@
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/track/html.hpp>
-#include <rtrain/track/report_style.hpp>
+#include <rtrain/track/page_assets.hpp>
 #include <rtrain/tune/record/policy_log.hpp>
 #include <rtrain/tune/record/trial_table.hpp>
 #include <rtrain/tune/record/tune_charts.hpp>
@@ -118,24 +118,23 @@ namespace internal {
     const auto fact = [](const char* what, const std::string& value) {
         return std::string("<div><dt>") + what + "</dt><dd>" + value + "</dd></div>\n";
     };
-    std::string page = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-                       "<meta name=\"viewport\" content=\"width=device-width\"><title>" +
-                       html::escaped(name) + "</title>\n<style>" + track::report_style +
-                       "</style></head>\n<body><main><h1>" + html::escaped(name) +
-                       "</h1>\n<dl class=\"facts\">\n" +
-                       fact("Trials", std::to_string(charts.trials.size()));
+    std::string facts = fact("Trials", std::to_string(charts.trials.size()));
     if (best != nullptr) {
-        page += fact("Best", html::escaped(best->name)) +
-                fact(html::escaped(charts.goal.metric).c_str(), html::number(best_score)) +
-                fact("with", html::of(boost::json::value(best->config)));
+        facts += fact("Best", html::escaped(best->name)) +
+                 fact(html::escaped(charts.goal.metric).c_str(), html::number(best_score)) +
+                 fact("with", html::of(boost::json::value(best->config)));
     }
-    page += "</dl>\n";
-    page += internal::chart_section("Best so far", charts.best_so_far());
-    page += internal::chart_section("Rungs", charts.rungs());
-    page += internal::chart_section("Hyperparameters", charts.parallel_coordinates());
-    page += internal::chart_section("Lineage", charts.lineage());
-    page += "<section><h2>Trials</h2>\n" + internal::trial_rows(charts) + "</section>\n";
-    return page + "<footer>rtrain " RTRAIN_VERSION "</footer></main></body></html>\n";
+    return html::filled(
+        track::search_html,
+        {{"name", html::escaped(name)},
+         {"style", track::page_style},
+         {"facts", facts},
+         {"charts", internal::chart_section("Best so far", charts.best_so_far()) +
+                        internal::chart_section("Rungs", charts.rungs()) +
+                        internal::chart_section("Hyperparameters", charts.parallel_coordinates()) +
+                        internal::chart_section("Lineage", charts.lineage())},
+         {"trials", internal::trial_rows(charts)},
+         {"version", RTRAIN_VERSION}});
 }
 
 /// Replaces tune.html.

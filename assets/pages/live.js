@@ -1,11 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-/// @file
-/// The live page's additions to report.html: receives new reports and redraws the page.
-#pragma once
-
-namespace rtrain::track {
-
-inline constexpr const char* live_script = R"js(
 /// The current view.
 function chosen() {
   const search = document.querySelector("#tools input[type=search]");
@@ -57,6 +49,3 @@ events.addEventListener("end", () => { // the server waits briefly for open page
   clearTimeout(timer);
   refresh().catch(() => {}).finally(() => events.close());
 });
-)js";
-
-} // namespace rtrain::track

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// W&B's offline file format: protocol buffers in LevelDB log records
+/// W&B's offline file format, compared with wandb 0.31.0 (tests/track/wandb_test.py): protocol
+/// buffers in LevelDB log records
 /// (https://github.com/google/leveldb/blob/main/doc/log_format.md), but with a plain CRC-32. Fields
-/// are those of wandb_internal.proto.
+/// are those of wandb_internal.proto. Private to W&B; included by wandb_definitions.hpp only.
 #pragma once
 
 #include <rtrain/base/clean_text.hpp>
@@ -17,6 +18,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <iterator>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -114,6 +119,40 @@ struct RunShown {
 [[nodiscard]] inline std::string item(std::string_view name, std::string_view value) {
     return Message().bytes(2, name).bytes(16, value).text();
 }
+
+/// One line of the history; `items` are its fields of item().
+[[nodiscard]] inline Message history(Message items, std::int64_t number) {
+    return items.bytes(2, Message().number(1, static_cast<std::uint64_t>(number)).text());
+}
+
+/// The latest values, from which W&B's tables are made.
+[[nodiscard]] inline Message summary(const std::map<std::string, std::string>& values) {
+    Message items;
+    for (const auto& [name, value] : values) {
+        items.bytes(1, item(name, value));
+    }
+    return items;
+}
+
+/// The end of a run that took `seconds`.
+[[nodiscard]] inline Message ending(bool has_failed, double seconds) {
+    return Message()
+        .number(1, std::uint64_t{has_failed})
+        .number(2, static_cast<std::uint64_t>(seconds));
+}
+
+/// The run's file in W&B's directory, which `wandb sync` searches for.
+[[nodiscard]] inline std::filesystem::path file_of(const RunShown& run) {
+    const std::time_t start = run.start_s;
+    std::tm parts{};
+    char time[32] = {};
+    std::strftime(time, sizeof time, "%Y%m%d_%H%M%S", gmtime_r(&start, &parts));
+    return std::filesystem::path(rtrain::detail::concat("offline-run-", time, '-', run.id)) /
+           rtrain::detail::concat("run-", run.id, ".wandb");
+}
+
+/// Suffixes of the files in which `wandb sync` records that it has uploaded a run.
+inline constexpr const char* upload_marks[] = {".synced", ".syncstate"};
 
 /// A number as W&B's own programs write it, with names for NaN and infinities.
 [[nodiscard]] inline std::string number_text(double number) {

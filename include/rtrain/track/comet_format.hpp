@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A run as lines of messages.json in Comet's offline archives.
+/// Comet's offline archives, compared with comet_ml 3.58.8 (tests/track/comet_test.py): a zip file
+/// of experiment.json, the run's description, and messages.json, its values line by line. Private
+/// to Comet; included by comet_definitions.hpp only.
 #pragma once
 
 #include <rtrain/base/json.hpp>
@@ -8,6 +10,7 @@
 #include <rtrain/track/metrics.hpp>
 #include <rtrain/track/reported_image.hpp>
 
+#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
 #include <algorithm>
@@ -17,8 +20,13 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace rtrain::track {
+
+/// Names of the parts of an archive.
+inline constexpr const char* comet_description_file = "experiment.json";
+inline constexpr const char* comet_messages_file = "messages.json";
 
 /// Comet drops multi-line names and tags, and all metrics after one.
 [[nodiscard]] inline std::string in_one_line(std::string text) {
@@ -112,5 +120,30 @@ private:
     std::int64_t messages_ = 0;
     std::unordered_map<std::string, std::string> others_; ///< values that were sent last
 };
+
+/// The run, for experiment.json.
+struct CometDescription {
+    std::string key;
+    std::string project;
+    std::string workspace;
+    std::vector<std::string> tags;
+};
+
+[[nodiscard]] inline std::string comet_description(const CometDescription& run, double start_s,
+                                                   double stop_s, bool has_failed) {
+    const auto or_null = [](const std::string& text) {
+        return text.empty() ? boost::json::value(nullptr) : boost::json::value(text);
+    };
+    return json::serialize(
+        Config{{"offline_id", run.key},
+               {"project_name", or_null(run.project)},
+               {"workspace", or_null(run.workspace)},
+               {"start_time", CometMessages::milliseconds(start_s)},
+               {"stop_time", CometMessages::milliseconds(stop_s)},
+               {"tags", boost::json::array(run.tags.begin(), run.tags.end())},
+               {"resume_strategy", "create"},
+               {"customer_error_reported", has_failed},
+               {"customer_error_message", or_null(has_failed ? "the run has failed" : "")}});
+}
 
 } // namespace rtrain::track
