@@ -53,6 +53,9 @@ std::string host_id();
 /// Threads whose calls do not invalidate a graph that is captured.
 int relaxed_threads();
 
+/// How often the host has waited for a device so far: for a stream, an event, or a value.
+int host_waits();
+
 /// Calls of ncclCommAbort, and of ncclCommDestroy, so far.
 int aborted();
 int destroyed();

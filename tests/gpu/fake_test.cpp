@@ -2,13 +2,24 @@
 // What only a fake NCCL can be made to do: fail.
 #include "../support.hpp"
 #include "fake.hpp"
+#include "nccl_ranks.hpp"
 
 #include <rtrain/backend/nccl.hpp>
+#include <rtrain/checkpoint/host_copy.hpp>
 #include <rtrain/data/position.hpp>
+#include <rtrain/model/sync_batch_norm.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
 
 using namespace rtrain;
 using test::code_of;
@@ -471,4 +482,98 @@ TEST_CASE("NcclFaults.a_bucket_that_two_streams_fill_is_reduced_after_both" *
         }
         fake::slow_down(net->side, std::chrono::microseconds(0));
     });
+}
+
+TEST_CASE("NcclFaults.two_threads_may_communicate" * doctest::timeout(60)) {
+    auto nccl = patient(std::chrono::seconds(20));
+    nccl.start({});
+    std::atomic<int> wrong{0};
+    const auto reduce = [&] {
+        for (int i = 0; i < 100; ++i) { // the same sum, whichever tensors meet
+            auto tensor = torch::ones({8}).to(nccl.device());
+            nccl.all_reduce(tensor, ReduceOp::sum);
+            wrong += tensor.cpu().eq(nccl.size()).all().item<bool>() ? 0 : 1;
+        }
+    };
+    std::thread other(reduce);
+    reduce();
+    other.join();
+    CHECK(wrong == 0);
+    // It ends only if the watchdog knows the event of each.
+    const auto outcomes = nccl.finish({});
+    CHECK(std::none_of(outcomes.begin(), outcomes.end(),
+                       [](const Outcome& outcome) { return outcome.has_value(); }));
+}
+
+TEST_CASE("NcclFaults.a_step_waits_for_the_device_only_for_a_norm_that_it_returns" *
+          doctest::timeout(60)) {
+    struct NormedImpl : torch::nn::Module {
+        at::Tensor forward(const at::Tensor& x) { return second(linear(first(x))); }
+        SyncBatchNorm first = register_module("first", SyncBatchNorm(6));
+        torch::nn::Linear linear = register_module("linear", torch::nn::Linear(6, 6));
+        SyncBatchNorm second = register_module(
+            "second", SyncBatchNorm(torch::nn::BatchNormOptions(6).momentum(std::nullopt)));
+    };
+    TORCH_MODULE(Normed);
+    const test::Directory directory("nccl-waits");
+    Trainer<backend::Nccl> trainer(test::options_in(directory), patient(std::chrono::seconds(60)));
+    trainer.fit([&](auto& worker) {
+        torch::manual_seed(5);
+        Normed net;
+        auto model = worker.prepare(net);
+        auto optimizer = worker.prepare(torch::optim::SGD(net->parameters(), 1e-3));
+        const auto x = torch::randn({16, 6}).to(worker.device()); // the same on all ranks
+        const auto waits = [&](bool clips) {
+            const int before = fake::host_waits();
+            optimizer.zero_grad();
+            model(x).square().mean().backward();
+            if (clips) {
+                (void)model.clip_grad_norm_(1.0);
+            }
+            optimizer.step();
+            return fake::host_waits() - before;
+        };
+        (void)waits(true);
+        (void)waits(true);
+        if (worker.size() > 1) { // a single rank's is torch::nn::BatchNorm
+            CHECK(waits(false) == 0);
+            CHECK(waits(true) == 1);
+            CHECK(net->first->running_mean.cpu().allclose(x.mean(0).cpu() * (1 - std::pow(0.9, 4)),
+                                                          1e-4, 1e-6));
+            CHECK(net->second->num_batches_tracked.template item<int>() == 4);
+        }
+    });
+}
+
+TEST_CASE("NcclFaults.a_copy_of_a_device_is_complete_and_waits_seldom" * doctest::timeout(60)) {
+    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+    const at::Device device(at::kCUDA, 0);
+    const auto large = torch::arange(9'000'000, torch::kDouble); // more than two buffers of 32 MiB
+    std::map<std::string, torch::Tensor> expected{
+        {"large", large},
+        {"empty", torch::zeros({0, 3})},
+        {"scalar", torch::tensor(7)},
+        {"flags", torch::arange(5).eq(2)},
+        {"strided", torch::arange(12, torch::kFloat).view({3, 4}).t()}};
+    for (int i = 0; i < 50; ++i) {
+        expected["small" + std::to_string(i)] = torch::full({5}, i, torch::kHalf);
+    }
+    checkpoint::HostCopy copy;
+    for (int round = 0; round < 2; ++round) {
+        checkpoint::Snapshot live;
+        for (auto& [name, tensor] : expected) {
+            tensor = round == 0 ? tensor : tensor.eq(0).to(tensor.scalar_type());
+            live.tensors.emplace(name, tensor.to(device));
+        }
+        fake::slow_down(guard.getStream(device), std::chrono::milliseconds(1));
+        const int before = fake::host_waits();
+        const auto copied = copy(live);
+        CHECK(fake::host_waits() - before == 3); // one a buffer
+        fake::slow_down(guard.getStream(device), std::chrono::microseconds(0));
+        for (const auto& [name, tensor] : expected) {
+            CAPTURE(name);
+            CHECK(copied.tensors.at(name).is_contiguous());
+            CHECK(copied.tensors.at(name).equal(tensor));
+        }
+    }
 }
