@@ -35,7 +35,8 @@ struct Faults {
 };
 Faults& faults();
 
-/// A CUDA call, such as "cudaEventRecord", throws once after `after` that succeed; nullptr: none.
+/// A CUDA call throws once after `after` that succeed; nullptr: none. Calls: cudaEventQuery,
+/// cudaEventRecord, cudaLaunchKernel, cudaMalloc, cudaStreamWaitEvent.
 void fail(const char* call, int after);
 /// For the fake itself: where `call` is made.
 void fail_if_told(const char* call);

@@ -280,6 +280,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         stream_of(stream.id(), stream.device_index()).push([reached] { *reached = true; });
     }
     void block(void* event, const c10::Stream& stream) const override {
+        fake::fail_if_told("cudaStreamWaitEvent");
         if (event != nullptr) {
             stream_of(stream.id(), stream.device_index())
                 .push([reached = static_cast<Event*>(event)->reached] {
@@ -361,6 +362,7 @@ at::Tensor alias(const at::Tensor& tensor, c10::Device device) {
         }
     };
     if (device.is_cuda() && data != nullptr && !tape().running) {
+        fake::fail_if_told("cudaMalloc");
         memory().allocated(data, Guard().getStream(device));
     }
     return at::from_blob(data, tensor.sizes(), tensor.strides(), free,
@@ -491,6 +493,7 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
     c10::Device device = Guard::cuda(current_device);
     const std::size_t count = op.schema().arguments().size();
     const std::size_t first = stack->size() - count;
+    fake::fail_if_told("cudaLaunchKernel");
     if (runs_later(op, *stack, first)) {
         fill_later(op, *stack, first);
         return;
@@ -698,6 +701,8 @@ void fake::fail_if_told(const char* call) {
     const char* const told = failing;
     if (told != nullptr && std::string_view(told) == call && succeeding-- == 0) {
         failing = nullptr;
+        TORCH_CHECK_WITH(OutOfMemoryError, std::string_view(call) != "cudaMalloc",
+                         "CUDA out of memory. Tried to allocate 2.00 MiB. The fake has none");
         TORCH_CHECK(false, "CUDA error: the fake fails in ", call);
     }
 }

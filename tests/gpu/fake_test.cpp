@@ -429,7 +429,8 @@ TEST_CASE("NcclFaults.an_error_of_any_cuda_call_ends_the_attempt_with_its_text" 
     const test::Directory directory("nccl-cuda-faults");
     if (ranks() > 1) {
         int number = 0;
-        for (const char* const call : {"cudaEventRecord", "cudaEventQuery"}) {
+        for (const char* const call :
+             {"cudaEventRecord", "cudaEventQuery", "cudaStreamWaitEvent", "cudaLaunchKernel"}) {
             for (const int after : {0, 3, 10}) {
                 CAPTURE(call);
                 CAPTURE(after);
@@ -576,4 +577,67 @@ TEST_CASE("NcclFaults.a_copy_of_a_device_is_complete_and_waits_seldom" * doctest
             CHECK(copied.tensors.at(name).equal(tensor));
         }
     }
+}
+
+TEST_CASE("NcclFaults.out_of_memory_names_the_rank_what_it_requested_and_what_needs_less" *
+          doctest::timeout(120)) {
+    const test::Directory directory("nccl-memory");
+    for (const bool in_step : {false, true}) {
+        TrainerOptions options = test::options_in(directory);
+        options.run.name = in_step ? "step" : "prepare";
+        Trainer<backend::Nccl> trainer(std::move(options), patient(std::chrono::seconds(30)));
+        std::map<int, std::string> failures;
+        bool prepared = false;
+        const auto message = message_of([&] {
+            try {
+                trainer.fit([&](auto& worker) {
+                    const auto run_out = [&](bool now) {
+                        if (now && worker.rank() == worker.size() - 1) {
+                            fake::fail("cudaMalloc", 1);
+                        }
+                    };
+                    run_out(!in_step);
+                    auto model = worker.prepare(test::Net());
+                    prepared = true;
+                    const auto x = torch::randn({4, 784}).to(worker.device());
+                    run_out(in_step);
+                    for (int step = 0; step < 2; ++step) {
+                        model(x).sum().backward();
+                    }
+                });
+            } catch (const TrainingFailedError& error) {
+                failures = error.worker_failures();
+                throw;
+            }
+        });
+        fake::fail(nullptr, 0);
+        CHECK(prepared == in_step);
+        CAPTURE(message);
+        CHECK(contains(message, "rank " + std::to_string(ranks() - 1)));
+        REQUIRE(failures.size() == 1);
+        CHECK(contains(failures.at(ranks() - 1), "Tried to allocate 2.00 MiB"));
+        CHECK(
+            contains(failures.at(ranks() - 1), "recompute() and ShardedOptions need less memory"));
+    }
+}
+
+TEST_CASE("NcclFaults.a_model_elsewhere_is_moved_to_the_device_of_its_rank" *
+          doctest::timeout(60)) {
+    const test::Directory directory("nccl-elsewhere");
+    Trainer<backend::Nccl> trainer(test::options_in(directory), patient(std::chrono::seconds(60)));
+    trainer.fit([&](auto& worker) {
+        test::Net net;
+        net->out->to(at::Device(at::kCUDA, 3)); // the rest is on the CPU
+        torch::optim::SGD optimizer(net->parameters(), 0.1);
+        auto model = worker.prepare(net);
+        for (const auto& parameter : optimizer.param_groups()[0].params()) {
+            CHECK(parameter.device() == worker.device());
+        }
+        model(torch::randn({4, 784}).to(worker.device())).sum().backward();
+        optimizer.step();
+        net->out->to(at::kCPU);
+        CHECK(code_of([&] {
+                  (void)model(torch::randn({4, 784}).to(worker.device()));
+              }) == "RT-M23");
+    });
 }
