@@ -170,6 +170,18 @@ TEST_CASE("NcclFaults.a_slow_abort_holds_nobody_up" * doctest::timeout(60)) {
     watchdog.join();
 }
 
+TEST_CASE("NcclFaults.a_communicator_that_is_aborted_while_it_connects_is_aborted_once") {
+    const WithFaults faults;
+    fake::faults().never_connects = true;
+    const int aborted = fake::aborted();
+    {
+        comm::NcclCommunicator communicator(comm::new_nccl_id(), 0, 1);
+        communicator.abort();
+        CHECK(communicator.state() == ncclInvalidUsage);
+    }
+    CHECK(fake::aborted() == aborted + 1);
+}
+
 TEST_CASE("NcclFaults.a_communicator_that_cannot_connect_is_given_up_by_all" *
           doctest::timeout(30)) {
     const WithFaults faults;
