@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only a fake NCCL can be made to do: fail.
+#include "../mixed_precision.hpp"
 #include "../support.hpp"
 #include "fake.hpp"
 #include "nccl_ranks.hpp"
@@ -651,5 +652,40 @@ TEST_CASE("NcclFaults.a_model_elsewhere_is_moved_to_the_device_of_its_rank" *
         CHECK(code_of([&] {
                   (void)model(torch::randn({4, 784}).to(worker.device()));
               }) == "RT-M23");
+    });
+}
+
+TEST_CASE("NcclFaults.ranks_that_rejoin_in_another_thread_compute_on_their_device" *
+          doctest::timeout(60)) {
+    auto nccl = patient(std::chrono::seconds(30));
+    nccl.start({});
+    (void)nccl.finish(Failure{.message = "by intent"});
+    at::Device current(at::kCPU);
+    std::thread([&] {
+        nccl.rejoin();
+        current = c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice();
+    }).join();
+    CHECK(current == nccl.device());
+    (void)nccl.finish({});
+}
+
+TEST_CASE("NcclFaults.scaled_and_clipped_steps_have_the_same_bits_and_pythons_figures" *
+          doctest::timeout(120)) {
+    namespace mixed_precision = test::mixed_precision;
+    const test::Directory directory("nccl-scaled");
+    Trainer<backend::Nccl> trainer(test::options_in(directory), patient(std::chrono::seconds(60)));
+    trainer.fit([&](auto& worker) {
+        const auto train = [&](unsigned seed) {
+            fake::shuffle(seed);
+            auto figures = mixed_precision::figures_of(
+                at::kFloat, worker.device(),
+                [&](const auto& net, const auto& options) { return worker.prepare(net, options); });
+            fake::shuffle(0);
+            return figures;
+        };
+        const auto figures = train(0);
+        CHECK(mixed_precision::same_bits(train(3), figures));
+        CHECK(mixed_precision::difference_from(RTRAIN_TEST_DATA "/mixed_precision/cpu.txt",
+                                               "float32", figures) < 1e-6);
     });
 }
