@@ -25,6 +25,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -199,15 +200,18 @@ public:
     c10::DataPtr allocate(std::size_t bytes) override {
         auto* const memory = new c10::DataPtr(c10::GetCPUAllocator()->allocate(bytes));
         const std::scoped_lock lock(mutex_);
-        begins_.insert(memory->get());
+        ends_[static_cast<const char*>(memory->get())] =
+            static_cast<const char*>(memory->get()) + bytes;
         return {memory->get(), memory, &free, at::kCPU};
     }
     void copy_data(void* to, const void* from, std::size_t bytes) const override {
         default_copy_data(to, from, bytes);
     }
-    bool holds(const void* storage) {
+    bool holds(const void* data) {
+        const auto* const at = static_cast<const char*>(data);
         const std::scoped_lock lock(mutex_);
-        return storage != nullptr && begins_.contains(storage);
+        const auto after = ends_.upper_bound(at);
+        return after != ends_.begin() && at < std::prev(after)->second;
     }
     static PinnedMemory& all() {
         static auto* const all = new PinnedMemory;
@@ -219,13 +223,13 @@ private:
         auto* const memory = static_cast<c10::DataPtr*>(context);
         {
             const std::scoped_lock lock(all().mutex_);
-            all().begins_.erase(memory->get());
+            all().ends_.erase(static_cast<const char*>(memory->get()));
         }
         delete memory;
     }
 
     std::mutex mutex_;
-    std::set<const void*> begins_;
+    std::map<const char*, const char*> ends_; ///< by begin
 };
 
 std::atomic<c10::StreamId> next_stream{1};
