@@ -35,7 +35,8 @@ struct Faults {
 };
 Faults& faults();
 
-/// A CUDA call, such as "cudaEventRecord", throws once after `after` that succeed; nullptr: none.
+/// A CUDA call throws once after `after` that succeed; nullptr: none. Calls: cudaEventQuery,
+/// cudaEventRecord, cudaLaunchKernel, cudaMalloc, cudaStreamWaitEvent.
 void fail(const char* call, int after);
 /// For the fake itself: where `call` is made.
 void fail_if_told(const char* call);
@@ -52,6 +53,9 @@ std::string host_id();
 
 /// Threads whose calls do not invalidate a graph that is captured.
 int relaxed_threads();
+
+/// How often the host has waited for a device so far: for a stream, an event, or a value.
+int host_waits();
 
 /// Calls of ncclCommAbort, and of ncclCommDestroy, so far.
 int aborted();

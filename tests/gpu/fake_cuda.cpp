@@ -25,6 +25,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -191,6 +192,46 @@ Memory& memory() {
     return *memory;
 }
 
+std::atomic<int> waits_of_host{0};
+
+/// Host memory that a device may copy from and to while the host continues.
+class PinnedMemory final : public c10::Allocator {
+public:
+    c10::DataPtr allocate(std::size_t bytes) override {
+        auto* const memory = new c10::DataPtr(c10::GetCPUAllocator()->allocate(bytes));
+        const std::scoped_lock lock(mutex_);
+        ends_[static_cast<const char*>(memory->get())] =
+            static_cast<const char*>(memory->get()) + bytes;
+        return {memory->get(), memory, &free, at::kCPU};
+    }
+    void copy_data(void* to, const void* from, std::size_t bytes) const override {
+        default_copy_data(to, from, bytes);
+    }
+    bool holds(const void* data) {
+        const auto* const at = static_cast<const char*>(data);
+        const std::scoped_lock lock(mutex_);
+        const auto after = ends_.upper_bound(at);
+        return after != ends_.begin() && at < std::prev(after)->second;
+    }
+    static PinnedMemory& all() {
+        static auto* const all = new PinnedMemory;
+        return *all;
+    }
+
+private:
+    static void free(void* context) {
+        auto* const memory = static_cast<c10::DataPtr*>(context);
+        {
+            const std::scoped_lock lock(all().mutex_);
+            all().ends_.erase(static_cast<const char*>(memory->get()));
+        }
+        delete memory;
+    }
+
+    std::mutex mutex_;
+    std::map<const char*, const char*> ends_; ///< by begin
+};
+
 std::atomic<c10::StreamId> next_stream{1};
 thread_local c10::DeviceIndex current_device = 0;
 thread_local std::array<c10::StreamId, most_devices> current_stream{};
@@ -243,6 +284,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         stream_of(stream.id(), stream.device_index()).push([reached] { *reached = true; });
     }
     void block(void* event, const c10::Stream& stream) const override {
+        fake::fail_if_told("cudaStreamWaitEvent");
         if (event != nullptr) {
             stream_of(stream.id(), stream.device_index())
                 .push([reached = static_cast<Event*>(event)->reached] {
@@ -260,6 +302,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         return event == nullptr || *static_cast<Event*>(event)->reached;
     }
     void synchronizeEvent(void* event) const override {
+        ++waits_of_host;
         refuse_while_recording();
         while (!queryEvent(event)) {
             std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -272,6 +315,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         return stream_of(stream.id(), stream.device_index()).idle();
     }
     void synchronizeStream(const c10::Stream& stream) const override {
+        ++waits_of_host;
         refuse_while_recording();
         wait_for(stream);
     }
@@ -299,12 +343,12 @@ struct CUDAHooks : CUDAHooksInterface { // the name under which libtorch looks f
         return generator;
     }
     DeviceIndex getCurrentDevice() const override { return current_device_index(); }
-    bool isPinnedPtr(const void* /*data*/) const override { return false; }
+    bool isPinnedPtr(const void* data) const override { return PinnedMemory::all().holds(data); }
     bool hasPrimaryContext(DeviceIndex /*device*/) const override { return true; }
     DeviceIndex deviceCount() const override { return static_cast<DeviceIndex>(::device_count()); }
     DeviceIndex current_device() const override { return current_device_index(); }
     int getNumGPUs() const override { return ::device_count(); }
-    Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+    Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::all(); }
     static DeviceIndex current_device_index() { return ::current_device; }
 };
 REGISTER_CUDA_HOOKS(CUDAHooks)
@@ -322,6 +366,7 @@ at::Tensor alias(const at::Tensor& tensor, c10::Device device) {
         }
     };
     if (device.is_cuda() && data != nullptr && !tape().running) {
+        fake::fail_if_told("cudaMalloc");
         memory().allocated(data, Guard().getStream(device));
     }
     return at::from_blob(data, tensor.sizes(), tensor.strides(), free,
@@ -347,13 +392,30 @@ bool runs_later(const c10::OperatorHandle& op, const torch::jit::Stack& stack, s
             asynchronous = asynchronous && (tensor.is_cuda() ? tensor.numel() > 0 : scalar);
         }
     }
-    if (name == "aten::copy_" && stack[first].toTensor().is_cuda()) { // to the device
+    if (name == "aten::copy_") {
+        const at::Tensor& to = stack[first].toTensor();
         const at::Tensor& from = stack[first + 1].toTensor();
-        asynchronous = stack[first].toTensor().numel() > 0 &&
-                       (from.is_cuda() ? from.device() == stack[first].toTensor().device()
-                                       : stack[first + 2].toBool());
+        const bool non_blocking = stack[first + 2].toBool();
+        asynchronous =
+            to.numel() > 0 &&
+            (!to.is_cuda() ? non_blocking && PinnedMemory::all().holds(to.storage().data())
+                           : (from.is_cuda() ? from.device() == to.device() : non_blocking));
     }
     return asynchronous;
+}
+
+/// Where an operation runs: with its tensors, or else on the current device.
+c10::Device device_of(const torch::jit::Stack& stack, std::size_t first) {
+    for (std::size_t i = first; i < stack.size(); ++i) {
+        if (stack[i].isTensor() && stack[i].toTensor().is_cuda()) {
+            return stack[i].toTensor().device();
+        }
+        if (stack[i].isTensorList() && stack[i].toTensorVector().size() > 0 &&
+            stack[i].toTensorVector()[0].is_cuda()) {
+            return stack[i].toTensorVector()[0].device();
+        }
+    }
+    return Guard::cuda(current_device);
 }
 
 /// Puts it on the current stream and leaves its result on the stack. Like a kernel, it does not
@@ -376,13 +438,16 @@ void fill_later(const c10::OperatorHandle& op, torch::jit::Stack& stack, std::si
                                   tensor.strides(), tensor.options().device(at::kCPU));
         }
     }
+    if (filled.is_cpu() && filled.is_contiguous() && !tape().running) {
+        std::memset(filled.mutable_data_ptr(), 0xff, filled.nbytes()); // until it is copied
+    }
     const auto fill = [op, arguments] {
         const c10::impl::ExcludeDispatchKeyGuard no_autograd(c10::autograd_dispatch_keyset);
         torch::jit::Stack values = arguments;
         op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &values);
     };
     const Guard guard;
-    const c10::Stream stream = guard.getStream(filled.device());
+    const c10::Stream stream = guard.getStream(device_of(stack, first));
     if (tape().running) {
         guard.wait_for(stream);
         tape().writes(at::from_blob(const_cast<void*>(filled.const_data_ptr()), filled.sizes(),
@@ -394,12 +459,12 @@ void fill_later(const c10::OperatorHandle& op, torch::jit::Stack& stack, std::si
     stack.emplace_back(filled);
 }
 
-/// CUDA cannot record what the host waits for, and copies from its pageable memory.
-void refuse_what_waits(const c10::OperatorHandle& op) {
+/// Whether the host waits for values: CUDA cannot record that.
+bool host_waits_for(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                    std::size_t first) {
     const std::string& name = op.schema().name();
-    if (name == "aten::_local_scalar_dense" || name == "aten::nonzero" || name == "aten::equal") {
-        refuse_while_recording();
-    }
+    return name == "aten::_local_scalar_dense" || name == "aten::nonzero" ||
+           name == "aten::equal" || (name == "aten::copy_" && !stack[first].toTensor().is_cuda());
 }
 
 /// As at first, into the memory that its results had then.
@@ -425,20 +490,6 @@ void run_again(const c10::OperatorHandle& op, const torch::jit::Stack& arguments
     }
 }
 
-/// Where an operation runs: with its tensors, or else on the current device.
-c10::Device device_of(const torch::jit::Stack& stack, std::size_t first) {
-    for (std::size_t i = first; i < stack.size(); ++i) {
-        if (stack[i].isTensor() && stack[i].toTensor().is_cuda()) {
-            return stack[i].toTensor().device();
-        }
-        if (stack[i].isTensorList() && stack[i].toTensorVector().size() > 0 &&
-            stack[i].toTensorVector()[0].is_cuda()) {
-            return stack[i].toTensorVector()[0].device();
-        }
-    }
-    return Guard::cuda(current_device);
-}
-
 /// Runs any operation by the CPU's kernel on the same memory, after the current stream.
 void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
              torch::jit::Stack* stack) {
@@ -446,9 +497,14 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
     c10::Device device = Guard::cuda(current_device);
     const std::size_t count = op.schema().arguments().size();
     const std::size_t first = stack->size() - count;
+    fake::fail_if_told("cudaLaunchKernel");
     if (runs_later(op, *stack, first)) {
         fill_later(op, *stack, first);
         return;
+    }
+    if (host_waits_for(op, *stack, first)) {
+        ++waits_of_host;
+        refuse_while_recording();
     }
     guard.wait_for(guard.getStream(device_of(*stack, first)));
     std::vector<std::pair<at::Tensor, at::Tensor>> pairs; // ours, the CPU's
@@ -489,7 +545,6 @@ void on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
     const torch::jit::Stack arguments(stack->begin() + static_cast<std::ptrdiff_t>(first),
                                       stack->end());
     if (tape().running) {
-        refuse_what_waits(op);
         for (const auto& [ours, hosts] : pairs) {
             tape().writes(hosts);
         }
@@ -625,6 +680,9 @@ extern "C" cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode
 int fake::relaxed_threads() {
     return relaxed;
 }
+int fake::host_waits() {
+    return waits_of_host;
+}
 
 void fake::shuffle(unsigned seed) {
     shuffle_seed = seed;
@@ -647,6 +705,8 @@ void fake::fail_if_told(const char* call) {
     const char* const told = failing;
     if (told != nullptr && std::string_view(told) == call && succeeding-- == 0) {
         failing = nullptr;
+        TORCH_CHECK_WITH(OutOfMemoryError, std::string_view(call) != "cudaMalloc",
+                         "CUDA out of memory. Tried to allocate 2.00 MiB. The fake has none");
         TORCH_CHECK(false, "CUDA error: the fake fails in ", call);
     }
 }

@@ -43,7 +43,8 @@ struct ncclComm {
     Shared* shared = nullptr;
     int rank = 0;
     int size = 1;
-    int looks = 0; ///< that the state stays "in progress"
+    int looks = 0;               ///< that the state stays "in progress"
+    ncclComm_t* given = nullptr; ///< NCCL's thread writes it once more before it ends
     std::function<void()> postponed;
     std::shared_ptr<std::atomic<bool>> stopped = std::make_shared<std::atomic<bool>>(false);
 
@@ -190,6 +191,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     (*comm)->shared = static_cast<Shared*>(memory);
     (*comm)->rank = rank;
     (*comm)->size = ranks;
+    (*comm)->given = comm;
     if (++(*comm)->shared->joined == ranks) {
         ::shm_unlink(id.internal);
     }
@@ -208,6 +210,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
     } else if (comm->postponed) {
         std::exchange(comm->postponed, nullptr)();
     }
+    comm->given = *state == ncclInProgress ? comm->given : nullptr;
     return ncclSuccess;
 }
 
@@ -223,6 +226,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) { // its memory stays: streams may still look at it
     ++abort_calls;
     *comm->stopped = true;
+    if (comm->given != nullptr) {
+        *std::exchange(comm->given, nullptr) = comm;
+    }
     if (const auto may_return = fake::faults().abort_may_return) {
         const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
         while (!*may_return && std::chrono::steady_clock::now() < until) {

@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only a fake NCCL can be made to do: fail.
+#include "../mixed_precision.hpp"
 #include "../support.hpp"
 #include "fake.hpp"
+#include "nccl_ranks.hpp"
 
 #include <rtrain/backend/nccl.hpp>
+#include <rtrain/checkpoint/host_copy.hpp>
 #include <rtrain/data/position.hpp>
+#include <rtrain/model/sync_batch_norm.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
 
 using namespace rtrain;
 using test::code_of;
@@ -157,6 +169,18 @@ TEST_CASE("NcclFaults.a_slow_abort_holds_nobody_up" * doctest::timeout(60)) {
     CHECK_FALSE(returned);
     *may_return = true;
     watchdog.join();
+}
+
+TEST_CASE("NcclFaults.a_communicator_that_is_aborted_while_it_connects_is_aborted_once") {
+    const WithFaults faults;
+    fake::faults().never_connects = true;
+    const int aborted = fake::aborted();
+    {
+        comm::NcclCommunicator communicator(comm::new_nccl_id(), 0, 1);
+        communicator.abort();
+        CHECK(communicator.state() == ncclInvalidUsage);
+    }
+    CHECK(fake::aborted() == aborted + 1);
 }
 
 TEST_CASE("NcclFaults.a_communicator_that_cannot_connect_is_given_up_by_all" *
@@ -418,7 +442,8 @@ TEST_CASE("NcclFaults.an_error_of_any_cuda_call_ends_the_attempt_with_its_text" 
     const test::Directory directory("nccl-cuda-faults");
     if (ranks() > 1) {
         int number = 0;
-        for (const char* const call : {"cudaEventRecord", "cudaEventQuery"}) {
+        for (const char* const call :
+             {"cudaEventRecord", "cudaEventQuery", "cudaStreamWaitEvent", "cudaLaunchKernel"}) {
             for (const int after : {0, 3, 10}) {
                 CAPTURE(call);
                 CAPTURE(after);
@@ -470,5 +495,198 @@ TEST_CASE("NcclFaults.a_bucket_that_two_streams_fill_is_reduced_after_both" *
             }
         }
         fake::slow_down(net->side, std::chrono::microseconds(0));
+    });
+}
+
+TEST_CASE("NcclFaults.two_threads_may_communicate" * doctest::timeout(60)) {
+    auto nccl = patient(std::chrono::seconds(20));
+    nccl.start({});
+    std::atomic<int> wrong{0};
+    const auto reduce = [&] {
+        for (int i = 0; i < 100; ++i) { // the same sum, whichever tensors meet
+            auto tensor = torch::ones({8}).to(nccl.device());
+            nccl.all_reduce(tensor, ReduceOp::sum);
+            wrong += tensor.cpu().eq(nccl.size()).all().item<bool>() ? 0 : 1;
+        }
+    };
+    std::thread other(reduce);
+    reduce();
+    other.join();
+    CHECK(wrong == 0);
+    // It ends only if the watchdog knows the event of each.
+    const auto outcomes = nccl.finish({});
+    CHECK(std::none_of(outcomes.begin(), outcomes.end(),
+                       [](const Outcome& outcome) { return outcome.has_value(); }));
+}
+
+TEST_CASE("NcclFaults.a_step_waits_for_the_device_only_for_a_norm_that_it_returns" *
+          doctest::timeout(60)) {
+    struct NormedImpl : torch::nn::Module {
+        at::Tensor forward(const at::Tensor& x) { return second(linear(first(x))); }
+        SyncBatchNorm first = register_module("first", SyncBatchNorm(6));
+        torch::nn::Linear linear = register_module("linear", torch::nn::Linear(6, 6));
+        SyncBatchNorm second = register_module(
+            "second", SyncBatchNorm(torch::nn::BatchNormOptions(6).momentum(std::nullopt)));
+    };
+    TORCH_MODULE(Normed);
+    const test::Directory directory("nccl-waits");
+    Trainer<backend::Nccl> trainer(test::options_in(directory), patient(std::chrono::seconds(60)));
+    trainer.fit([&](auto& worker) {
+        torch::manual_seed(5);
+        Normed net;
+        auto model = worker.prepare(net);
+        auto optimizer = worker.prepare(torch::optim::SGD(net->parameters(), 1e-3));
+        const auto x = torch::randn({16, 6}).to(worker.device()); // the same on all ranks
+        const auto waits = [&](bool clips) {
+            const int before = fake::host_waits();
+            optimizer.zero_grad();
+            model(x).square().mean().backward();
+            if (clips) {
+                (void)model.clip_grad_norm_(1.0);
+            }
+            optimizer.step();
+            return fake::host_waits() - before;
+        };
+        (void)waits(true);
+        (void)waits(true);
+        if (worker.size() > 1) { // a single rank's is torch::nn::BatchNorm
+            CHECK(waits(false) == 0);
+            CHECK(waits(true) == 1);
+            CHECK(net->first->running_mean.cpu().allclose(x.mean(0).cpu() * (1 - std::pow(0.9, 4)),
+                                                          1e-4, 1e-6));
+            CHECK(net->second->num_batches_tracked.template item<int>() == 4);
+        }
+    });
+}
+
+TEST_CASE("NcclFaults.a_copy_of_a_device_is_complete_and_waits_seldom" * doctest::timeout(60)) {
+    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+    const at::Device device(at::kCUDA, 0);
+    const auto large = torch::arange(9'000'000, torch::kDouble); // more than two buffers of 32 MiB
+    std::map<std::string, torch::Tensor> expected{
+        {"large", large},
+        {"empty", torch::zeros({0, 3})},
+        {"scalar", torch::tensor(7)},
+        {"flags", torch::arange(5).eq(2)},
+        {"strided", torch::arange(12, torch::kFloat).view({3, 4}).t()}};
+    for (int i = 0; i < 50; ++i) {
+        expected["small" + std::to_string(i)] = torch::full({5}, i, torch::kHalf);
+    }
+    checkpoint::HostCopy copy;
+    for (int round = 0; round < 2; ++round) {
+        checkpoint::Snapshot live;
+        for (auto& [name, tensor] : expected) {
+            tensor = round == 0 ? tensor : tensor.eq(0).to(tensor.scalar_type());
+            live.tensors.emplace(name, tensor.to(device));
+        }
+        fake::slow_down(guard.getStream(device), std::chrono::milliseconds(1));
+        const int before = fake::host_waits();
+        const auto copied = copy(live);
+        CHECK(fake::host_waits() - before == 3); // one a buffer
+        fake::slow_down(guard.getStream(device), std::chrono::microseconds(0));
+        for (const auto& [name, tensor] : expected) {
+            CAPTURE(name);
+            CHECK(copied.tensors.at(name).is_contiguous());
+            CHECK(copied.tensors.at(name).equal(tensor));
+        }
+    }
+}
+
+TEST_CASE("NcclFaults.out_of_memory_names_the_rank_what_it_requested_and_what_needs_less" *
+          doctest::timeout(120)) {
+    const test::Directory directory("nccl-memory");
+    for (const bool in_step : {false, true}) {
+        TrainerOptions options = test::options_in(directory);
+        options.run.name = in_step ? "step" : "prepare";
+        Trainer<backend::Nccl> trainer(std::move(options), patient(std::chrono::seconds(30)));
+        std::map<int, std::string> failures;
+        bool prepared = false;
+        const auto message = message_of([&] {
+            try {
+                trainer.fit([&](auto& worker) {
+                    const auto run_out = [&](bool now) {
+                        if (now && worker.rank() == worker.size() - 1) {
+                            fake::fail("cudaMalloc", 1);
+                        }
+                    };
+                    run_out(!in_step);
+                    auto model = worker.prepare(test::Net());
+                    prepared = true;
+                    const auto x = torch::randn({4, 784}).to(worker.device());
+                    run_out(in_step);
+                    for (int step = 0; step < 2; ++step) {
+                        model(x).sum().backward();
+                    }
+                });
+            } catch (const TrainingFailedError& error) {
+                failures = error.worker_failures();
+                throw;
+            }
+        });
+        fake::fail(nullptr, 0);
+        CHECK(prepared == in_step);
+        CAPTURE(message);
+        CHECK((ranks() == 1 || contains(message, "rank " + std::to_string(ranks() - 1))));
+        REQUIRE(failures.size() == 1);
+        CHECK(contains(failures.at(ranks() - 1), "Tried to allocate 2.00 MiB"));
+        CHECK(
+            contains(failures.at(ranks() - 1), "recompute() and ShardedOptions need less memory"));
+    }
+}
+
+TEST_CASE("NcclFaults.a_model_elsewhere_is_moved_to_the_device_of_its_rank" *
+          doctest::timeout(60)) {
+    const test::Directory directory("nccl-elsewhere");
+    Trainer<backend::Nccl> trainer(test::options_in(directory), patient(std::chrono::seconds(60)));
+    trainer.fit([&](auto& worker) {
+        test::Net net;
+        net->out->to(at::Device(at::kCUDA, 3)); // the rest is on the CPU
+        torch::optim::SGD optimizer(net->parameters(), 0.1);
+        auto model = worker.prepare(net);
+        for (const auto& parameter : optimizer.param_groups()[0].params()) {
+            CHECK(parameter.device() == worker.device());
+        }
+        model(torch::randn({4, 784}).to(worker.device())).sum().backward();
+        optimizer.step();
+        if (worker.size() > 1) { // a single rank runs the model as it is
+            net->out->to(at::kCPU);
+            const auto x = torch::randn({4, 784}).to(worker.device());
+            CHECK(code_of([&] { (void)model(x); }) == "RT-M23");
+        }
+    });
+}
+
+TEST_CASE("NcclFaults.ranks_that_rejoin_in_another_thread_compute_on_their_device" *
+          doctest::timeout(60)) {
+    auto nccl = patient(std::chrono::seconds(30));
+    nccl.start({});
+    (void)nccl.finish(Failure{.message = "by intent"});
+    at::Device current(at::kCPU);
+    std::thread([&] {
+        nccl.rejoin();
+        current = c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice();
+    }).join();
+    CHECK(current == nccl.device());
+    (void)nccl.finish({});
+}
+
+TEST_CASE("NcclFaults.scaled_and_clipped_steps_have_the_same_bits_and_pythons_figures" *
+          doctest::timeout(120)) {
+    namespace mixed_precision = test::mixed_precision;
+    const test::Directory directory("nccl-scaled");
+    Trainer<backend::Nccl> trainer(test::options_in(directory), patient(std::chrono::seconds(60)));
+    trainer.fit([&](auto& worker) {
+        const auto train = [&](unsigned seed) {
+            fake::shuffle(seed);
+            auto figures = mixed_precision::figures_of(
+                at::kFloat, worker.device(),
+                [&](const auto& net, const auto& options) { return worker.prepare(net, options); });
+            fake::shuffle(0);
+            return figures;
+        };
+        const auto figures = train(0);
+        CHECK(mixed_precision::same_bits(train(3), figures));
+        CHECK(mixed_precision::difference_from(RTRAIN_TEST_DATA "/mixed_precision/cpu.txt",
+                                               "float32", figures) < 1e-6);
     });
 }

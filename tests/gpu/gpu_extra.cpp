@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks that tests/gpu does not have; a JSON line each. mpirun -n 1 or -n 2, all on one GPU.
+#include "../mixed_precision.hpp"
 #include "models.hpp"
 
 #ifdef EXTRA_ON_CPU // what can be tried of this program where there is no GPU
@@ -210,6 +211,31 @@ std::string autocast_and_scaler() {
         }
     });
     return "bf16 and fp16 forward, scale grew and shrank, overflow of one rank skipped by all";
+}
+
+/// GPU_MIXED_PRECISION: what Python has printed on this device, see ../mixed_precision.hpp.
+std::string mixed_precision_as_in_python() {
+    const char* const table = std::getenv("GPU_MIXED_PRECISION");
+    double most = 0;
+    fit("mixed", [&](Worker& worker) {
+        for (const auto& [type, name] : test::mixed_precision::types) {
+            const auto train = [&, type = type] {
+                return test::mixed_precision::figures_of(
+                    type, worker.device(),
+                    [&](const auto& net, const auto& how) { return worker.prepare(net, how); });
+            };
+            const auto figures = train();
+            require(test::mixed_precision::same_bits(train(), figures),
+                    text("two runs in %s differ", name));
+            if (table != nullptr) {
+                const double d = test::mixed_precision::difference_from(table, name, figures);
+                require(d < 1e-6, text("%s differs by %.1e from Python", name, d));
+                most = std::max(most, d);
+            }
+        }
+    });
+    return text("two runs have the same bits; %s: relative difference %.1e",
+                table == nullptr ? "not compared with Python" : "Python", most);
 }
 
 /// Rows must arrive whole while the device is busy and memory is used again at once.
@@ -545,6 +571,7 @@ int main(int argc, char** argv) {
     };
     run("fused_optimizers", fused_optimizers);
     run("autocast_and_scaler", autocast_and_scaler);
+    run("mixed_precision", mixed_precision_as_in_python);
     run("batches_while_busy", batches_while_the_device_is_busy);
     run("resume_same_bits", resumes_to_the_same_bits);
 #ifndef EXTRA_ON_CPU

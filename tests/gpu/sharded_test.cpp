@@ -145,6 +145,11 @@ TEST_CASE("NcclSharded.the_host_keeps_what_optimizers_need_and_steps" * doctest:
                 const auto& moments = static_cast<torch::optim::AdamWParamState&>(*kept);
                 CHECK((worker.size() == 1 || moments.exp_avg().is_cpu()));
             }
+            for (auto& part : optimizer.param_groups()[0].params()) { // what is copied
+                const bool is_copied = worker.size() > 1 && part.numel() > 0;
+                CHECK((!is_copied || part.is_pinned()));
+                CHECK((!is_copied || !part.grad().defined() || part.grad().is_pinned()));
+            }
             CHECK(model->parameters()[0].device() == worker.device());
         }
     };

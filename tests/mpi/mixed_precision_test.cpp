@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Autocast and loss scaling.
 #include "../capture.hpp"
+#include "../mixed_precision.hpp"
 #include "../support.hpp"
 #include "ranks.hpp"
 
@@ -79,6 +80,24 @@ TEST_CASE("GradScaler.refuses_options_that_no_scale_can_follow") {
           GradScalerOptions{.backoff_factor = 2}, GradScalerOptions{.growth_interval = 0},
           GradScalerOptions{.min_scale = -1}, GradScalerOptions{.init_scale = 1e39}}) {
         CHECK(test::code_of([&] { GradScaler{options}; }) == "RT-C11");
+    }
+}
+
+TEST_CASE("GradScaler.trains_as_in_python_with_autocast_and_clipping") {
+    namespace mixed_precision = test::mixed_precision;
+    Ranks ranks;
+    for (const auto& [type, name] : mixed_precision::types) {
+        CAPTURE(name);
+        const auto train = [&, type = type] {
+            return mixed_precision::figures_of(
+                type, at::kCPU, [&](const mixed_precision::Net& net, const auto& options) {
+                    return ranks.prepare(net.ptr(), options);
+                });
+        };
+        const auto figures = train();
+        CHECK(mixed_precision::same_bits(train(), figures));
+        CHECK(mixed_precision::difference_from(RTRAIN_TEST_DATA "/mixed_precision/cpu.txt", name,
+                                               figures) < 1e-6);
     }
 }
 

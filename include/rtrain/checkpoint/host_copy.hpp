@@ -2,11 +2,12 @@
 /// @file
 /// A copy of a state in host memory, so that training continues while it is written. Tensors that
 /// are written only by code that waits for the copy are copied while training continues
-/// (process/late_copy.hpp).
+/// (process/deferred_copy.hpp).
 #pragma once
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/contents.hpp>
+#include <rtrain/checkpoint/pinned_copies.hpp>
 #include <rtrain/checkpoint/snapshot.hpp>
 #include <rtrain/process/deferred_copy.hpp>
 #include <rtrain/process/read_only_memory.hpp>
@@ -48,6 +49,7 @@ public:
         reserve(bytes);
         std::vector<process::DeferredCopy::Range> ranges;
         sources_ = std::make_shared<Sources>();
+        PinnedCopies from_devices;
         char* free = memory_;
         for_each_tensor(live, [&](const std::string& name, at::Tensor& tensor) {
             at::Tensor copy =
@@ -56,12 +58,15 @@ public:
                 ranges.push_back({static_cast<const std::byte*>(tensor.const_data_ptr()),
                                   reinterpret_cast<std::byte*>(free), tensor.nbytes()});
                 sources_->add(name, tensor);
+            } else if (tensor.is_cuda() && tensor.layout() == at::kStrided) {
+                from_devices.add(tensor, free);
             } else {
                 copy.copy_(tensor.detach());
             }
             free += padded(tensor);
             tensor = std::move(copy);
         });
+        from_devices.finish();
         sums_.assign(live.compared.size(), {});
         for (std::size_t i = 0; i < live.compared.size(); ++i) {
             const auto& [name, tensor] = live.compared[i];

@@ -133,7 +133,8 @@ public:
     /// before the optimizer's step. Multiplies them by max_norm / norm where that is less than 1,
     /// and returns the norm before clipping, which is the same on all ranks. Equivalent to torch's
     /// clip_grad_norm_ on the model's parameters, but reads each bucket once instead of running
-    /// several operations for each parameter. Also clips sparse gradients of a run on one rank.
+    /// several operations for each parameter. Also clips sparse gradients of a run on one rank. On
+    /// a device the host waits for the norm, except in a captured step, where the norm is NaN.
     ///
     /// `norm_type`: p of the p-norm, above 0; infinity takes the largest element. Throws ModelError
     /// [RT-M6] for an infinite or undefined norm with `error_if_nonfinite`, else ConfigError

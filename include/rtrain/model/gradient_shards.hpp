@@ -231,9 +231,9 @@ private:
         }
         // After slot() the sums of a node are complete; nodes meanwhile exchange those of one
         // round.
-        const at::Device device = weights_->parts_on();
-        return steps() ? rotating_buffers(chunks_, weights_->owners().nodes == 1 ? 1 : 2, device)
-                       : own_rooms(chunks_, device);
+        const at::TensorOptions where = weights_->parts_on();
+        return steps() ? rotating_buffers(chunks_, weights_->owners().nodes == 1 ? 1 : 2, where)
+                       : own_rooms(chunks_, where);
     }
     [[nodiscard]] bool owns() const { return weights_->owners().owns(); }
     /// True if sums are stepped and consumed within the pass.

@@ -24,7 +24,7 @@ struct ShardBuffer {
 
 /// Separate rooms, by chunk; zeroed.
 [[nodiscard]] inline std::vector<ShardBuffer> own_rooms(const std::vector<Chunk>& chunks,
-                                                        at::Device device) {
+                                                        const at::TensorOptions& where) {
     std::map<at::ScalarType, std::int64_t> lengths;
     std::vector<ShardBuffer> rooms;
     for (const Chunk& chunk : chunks) {
@@ -33,7 +33,7 @@ struct ShardBuffer {
     }
     std::map<at::ScalarType, at::Tensor> sums;
     for (const auto& [type, length] : lengths) {
-        sums[type] = at::zeros({length}, at::TensorOptions(device).dtype(type));
+        sums[type] = at::zeros({length}, where.dtype(type));
     }
     for (std::size_t c = 0; c < chunks.size(); ++c) {
         rooms[c].memory = sums[chunks[c].type];
@@ -58,12 +58,11 @@ struct ShardBuffer {
 }
 
 /// The rooms of chunks: `rooms` in turns, each consumed before its next turn.
-[[nodiscard]] inline std::vector<ShardBuffer> rotating_buffers(const std::vector<Chunk>& chunks,
-                                                               int rooms, at::Device device) {
+[[nodiscard]] inline std::vector<ShardBuffer>
+rotating_buffers(const std::vector<Chunk>& chunks, int rooms, const at::TensorOptions& where) {
     std::vector<at::Tensor> memory;
     for (int i = 0; i < rooms; ++i) {
-        memory.push_back(
-            at::empty({room_bytes_of(chunks)}, at::TensorOptions(device).dtype(at::kByte)));
+        memory.push_back(at::empty({room_bytes_of(chunks)}, where.dtype(at::kByte)));
     }
     std::vector<ShardBuffer> places;
     std::size_t turn = 0;

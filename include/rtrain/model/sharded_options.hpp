@@ -66,9 +66,9 @@ struct Disk {
     std::filesystem::path directory;
 };
 
-/// For models on GPUs: in pinned memory of the host, with the gradients' sums and float32 parts,
-/// where the CPU computes steps. The GPU holds weights and slots. Equivalent to None on the CPU,
-/// and on one rank.
+/// For models on GPUs: in memory of the host, where the CPU computes steps; the gradients' sums and
+/// float32 parts are there, too, in pinned memory. The GPU holds weights and slots. Equivalent to
+/// None on the CPU, and on one rank.
 struct Host {};
 
 } // namespace offload

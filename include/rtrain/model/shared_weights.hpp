@@ -84,9 +84,10 @@ public:
     }
     /// This rank's elements of a parameter, maybe none; writable.
     [[nodiscard]] at::Tensor& part(std::size_t parameter) { return memory_->part(parameter); }
-    /// The device of parts, and of the sums of their gradients.
-    [[nodiscard]] at::Device parts_on() const {
-        return parts_on_host_ ? at::Device(at::kCPU) : ranks_->device();
+    /// Where parts and the sums of their gradients are: pinned if on the host of a device.
+    [[nodiscard]] at::TensorOptions parts_on() const {
+        return parts_on_host_ ? at::TensorOptions(at::kCPU).pinned_memory(true)
+                              : at::TensorOptions(ranks_->device());
     }
     /// Parameters and parts, which only steps, edit() and loading write.
     [[nodiscard]] std::vector<at::Tensor> stepped() const {

@@ -31,8 +31,21 @@ namespace detail {
 struct BatchStatistics {
     at::Tensor mean;     ///< by channel, float64
     at::Tensor variance; ///< biased
-    double count = 0;    ///< values in a channel
+    at::Tensor count;    ///< values in a channel; a scalar, float64
 };
+
+/// Throws ModelError [RT-M14] unless a channel has several values. The host waits for the device
+/// only if this rank has at most one: otherwise all ranks together have several.
+inline void require_several_values(const at::Tensor& input, const at::Tensor& count) {
+    if (input.numel() > input.size(1)) {
+        return;
+    }
+    if (const auto values = count.item<double>(); values <= 1) {
+        throw ModelError("RT-M14", concat("SyncBatchNorm needs more than one value in a channel to "
+                                          "train, but the batches of all ranks hold ",
+                                          values, "; use larger batches"));
+    }
+}
 
 /// Collective. `input` is (N, C, ...), where N may be 0.
 [[nodiscard]] inline BatchStatistics batch_statistics(const at::Tensor& input,
@@ -53,7 +66,7 @@ struct BatchStatistics {
     const at::Tensor means = all.slice(1, 0, channels);
     const at::Tensor variances = all.slice(1, channels, 2 * channels);
     const at::Tensor counts = all.slice(1, 2 * channels);
-    const auto count = counts.sum().item<double>();
+    const at::Tensor count = counts.sum();
     const at::Tensor mean = (means * counts).sum(0) / count;
     const at::Tensor variance = ((variances + (means - mean).square()) * counts).sum(0) / count;
     return {mean, variance, count};
@@ -68,8 +81,8 @@ public:
                               const c10::intrusive_ptr<BatchNormRanks>& ranks) {
         const at::Tensor mean = statistics.mean.to(computing_type(input));
         const at::Tensor variance = statistics.variance.to(computing_type(input));
-        context->save_for_backward({input, weight, mean, (variance + eps).rsqrt()});
-        context->saved_data["count"] = statistics.count;
+        context->save_for_backward(
+            {input, weight, mean, (variance + eps).rsqrt(), statistics.count});
         context->saved_data["ranks"] = c10::IValue::make_capsule(ranks);
         if (input.numel() == 0) {
             return at::empty_like(input);
@@ -90,6 +103,7 @@ public:
         const at::Tensor& weight = saved[1];
         const at::Tensor& mean = saved[2];
         const at::Tensor& inv_std = saved[3];
+        const at::Tensor& count = saved[4];
         const std::int64_t channels = input.size(1);
         // Sums by channel, over this rank's values: of the output's gradient, and of its product
         // with the normalised input.
@@ -112,7 +126,7 @@ public:
                 context->saved_data["ranks"].toCapsule());
             const UserCall::In in(UserCall::backward);
             ranks->backend->all_reduce(sums, ReduceOp::sum);
-            sums /= context->saved_data["count"].toDouble();
+            sums /= count;
             const at::Tensor scale = inv_std * weight.to(computing_type(input));
             result[0] = at::sub(input.to(computing_type(input)), by_channel(mean, input));
             result[0] = at::addcmul(by_channel(-scale * of_bias, input), result[0],
@@ -146,13 +160,7 @@ RTRAIN_DOOR at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
     {
         const torch::NoGradGuard no_grad;
         statistics = detail::batch_statistics(input.detach(), *ranks);
-        if (statistics.count <= 1) {
-            throw ModelError("RT-M14",
-                             detail::concat("SyncBatchNorm needs more than one value in a "
-                                            "channel to train, but the batches of all ranks "
-                                            "hold ",
-                                            statistics.count, "; use larger batches"));
-        }
+        detail::require_several_values(input, statistics.count);
         update_running(statistics);
     }
     const bool affine = options.affine();
@@ -182,10 +190,17 @@ RTRAIN_DOOR void SyncBatchNormImpl::update_running(const detail::BatchStatistics
         return;
     }
     num_batches_tracked += 1;
-    const double momentum = options.momentum().value_or(1.0 / num_batches_tracked.item<double>());
-    const double unbiased = statistics.count / (statistics.count - 1);
-    running_mean.lerp_(statistics.mean.to(running_mean.scalar_type()), momentum);
-    running_var.lerp_((statistics.variance * unbiased).to(running_var.scalar_type()), momentum);
+    const auto follow = [&](at::Tensor& running, const at::Tensor& batch) {
+        const at::Tensor value = batch.to(running.scalar_type());
+        if (const auto momentum = options.momentum()) {
+            running.lerp_(value, *momentum);
+        } else { // the mean of all batches
+            running.lerp_(value,
+                          num_batches_tracked.to(at::kDouble).reciprocal().to(value.scalar_type()));
+        }
+    };
+    follow(running_mean, statistics.mean);
+    follow(running_var, statistics.variance * (statistics.count / (statistics.count - 1)));
 }
 
 } // namespace rtrain

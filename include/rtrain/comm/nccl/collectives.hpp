@@ -20,12 +20,15 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 namespace rtrain::comm {
 
 /// The ranks of one communicator. "Blocking" collectives block the current stream, not the host.
+/// Any thread may call them: one is on the stream before the next begins. Ranks must issue them in
+/// the same order.
 /// Any member that communicates throws the error that the watchdog has noticed: PeerError when
 /// another rank has failed (RT-X1) or left (RT-X4), CommError for NCCL's errors (RT-N5) and after
 /// `timeout` (RT-N6).
@@ -82,6 +85,7 @@ public:
             return nullptr;
         }
         const c10::DeviceGuard guard(device_);
+        const std::scoped_lock lock(issuing_);
         order_streams(streams_.getStream(device_), stream_);
         auto* const stream = static_cast<cudaStream_t>(stream_.native_handle());
         if (!recording_) {
@@ -122,6 +126,7 @@ public:
 
     /// The work now on `stream` contains collectives; watches it under the name `what`.
     void watch(const char* what, const c10::Stream& stream) {
+        const std::scoped_lock lock(issuing_);
         watchdog_.begin(what);
         auto done = std::make_shared<c10::Event>(device_.type());
         done->record(stream);
@@ -212,6 +217,7 @@ private:
     c10::Stream stream_;
     std::unique_ptr<NcclCommunicator> communicator_;
     NcclWatchdog watchdog_;
+    std::mutex issuing_; ///< held until a collective is on its stream
     bool recording_ = false;
 };
 

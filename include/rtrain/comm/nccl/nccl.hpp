@@ -48,7 +48,8 @@ public:
     NcclCommunicator(const ncclUniqueId& id, int rank, int size) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
-        const ncclResult_t result = ncclCommInitRankConfig(&comm_, size, id, rank, &config);
+        const ncclResult_t result = ncclCommInitRankConfig(&given_, size, id, rank, &config);
+        comm_ = given_;
         if (result != ncclSuccess && result != ncclInProgress) {
             const std::string text = describe(result);
             abort();
@@ -122,7 +123,8 @@ public:
 
 private:
     std::mutex mutex_;
-    ncclComm_t comm_ = nullptr;
+    ncclComm_t comm_ = nullptr;  ///< null after abort()
+    ncclComm_t given_ = nullptr; ///< written by a thread of NCCL until connected or aborted
 };
 
 } // namespace rtrain::comm
