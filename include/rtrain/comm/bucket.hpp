@@ -114,7 +114,8 @@ public:
         here_ = {call.type, call.op, across == nullptr ? divisor : divisors.here};
     }
 
-    /// From the next start() on, finite() is available after done(). Call it on all ranks or none.
+    /// From the next start() on, finite() is available once poll() returns true. Call it on all
+    /// ranks or none.
     void check_finite() noexcept { checks_ = true; }
     /// True if all of the result is finite: each rank checks its slice while that is in cache.
     /// Empty unless requested.
@@ -133,15 +134,15 @@ public:
     }
 
     /// Advances as far as the other ranks allow; true when the tensor holds the result.
-    [[nodiscard]] bool done() {
-        if (phase_ == Phase::arriving && buckets_->stages().done()) {
+    [[nodiscard]] bool poll() {
+        if (phase_ == Phase::arriving && buckets_->stages().poll()) {
             calls_->require_agreement(*node_, buckets_->stages());
             reduce_here();
         }
-        if (phase_ == Phase::across && across_->done()) {
+        if (phase_ == Phase::across && across_->poll()) {
             hand_out();
         }
-        if (phase_ == Phase::sharing && buckets_->stages().done()) {
+        if (phase_ == Phase::sharing && buckets_->stages().poll()) {
             finite_ = true;
             for (int rank = 0; rank < node_->size(); ++rank) {
                 finite_ = finite_ && buckets_->stages().call_of(rank).finite;

@@ -265,7 +265,7 @@ public:
         return std::make_unique<SplitBarriers>(shared ? SlotRanks::of(all_, links_).node : nullptr,
                                                count);
     }
-    /// Waits until an operation of all ranks is done(). `what` names it in errors.
+    /// Waits until poll() of an operation of all ranks returns true. `what` names it in errors.
     template <class Progress>
     void wait(Progress& progress, const char* what) {
         all_.wait(progress, what);

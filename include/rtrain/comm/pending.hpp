@@ -34,7 +34,7 @@ public:
           operation_(std::move(operation)), narrowed_(narrowed) {}
 
     /// Advances without blocking; true if complete.
-    bool poll() { return operation_.done(); }
+    bool poll() { return operation_.poll(); }
     /// Returns the ranks that it waits for.
     [[nodiscard]] std::vector<int> awaited() const { return operation_.awaited(); }
     /// Waits for the result. Throws as the blocking collective does.
@@ -65,10 +65,10 @@ class LaterGather {
 public:
     explicit LaterGather(Group& group) : group_(&group), tag_(group.next_tag()) {}
 
-    /// The rows must not be accessed until done().
+    /// The rows must not be accessed until poll() returns true.
     void begin(const at::Tensor& rows) { messages_.emplace(*group_, rows, tag_); }
     /// Called after begin(); never blocks.
-    [[nodiscard]] bool done() { return messages_->done(); }
+    [[nodiscard]] bool poll() { return messages_->poll(); }
     [[nodiscard]] std::vector<int> awaited() const { return messages_->awaited(); }
 
 private:
@@ -100,7 +100,7 @@ public:
         std::visit([&](auto& operation) { operation.start(call_); }, operation_);
     }
     bool poll() {
-        return std::visit([](auto& operation) { return operation.done(); }, operation_);
+        return std::visit([](auto& operation) { return operation.poll(); }, operation_);
     }
     void wait() {
         std::visit([this](auto& operation) { calls_->wait(*group_, operation, call_); },

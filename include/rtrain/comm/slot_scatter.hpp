@@ -91,11 +91,11 @@ public:
     }
 
     void poll() override {
-        if (current().is_open && rounds_.stages().done()) {
+        if (current().is_open && rounds_.stages().poll()) {
             add_up(current());
         }
         for (Round& round : under_way_) {
-            if (!round.is_open && round.exchange && round.exchange->done()) {
+            if (!round.is_open && round.exchange && round.exchange->poll()) {
                 complete(round);
             }
         }
@@ -157,7 +157,7 @@ private:
     /// Before the next round, this one's slots must have been read: see rounds.hpp.
     void settle() {
         if (Round& round = current(); round.is_open) {
-            if (!rounds_.stages().done()) {
+            if (!rounds_.stages().poll()) {
                 calls_.wait(all_, rounds_.stages(), round.call);
             }
             add_up(round);

@@ -130,7 +130,7 @@ private:
     [[nodiscard]] std::optional<Read> settled() {
         auto next = prefetch_.next([this] { return read(); });
         LaneSteps* const lanes = feed_->lanes();
-        while (lanes && next && !lanes->settle(next->portion, batches_->agree_)) {
+        while (lanes && next && !lanes->commit(next->portion, batches_->agree_)) {
             loader_.reset();
             prefetch_.drop();
             if (lanes->is_over()) {
@@ -317,7 +317,7 @@ RTRAIN_DOOR Batches::Iterator Batches::begin() const {
                                  "for a second, independent pass");
     }
     Pass pass;
-    if (position_->skips_pass()) {
+    if (position_->consume_skip()) {
         LoopStack::current().skip(*position_);
     } else {
         const EpochPlan course = course_of(position_->epoch);

@@ -274,7 +274,7 @@ public:
 private:
     /// Begins a pass; one that has already ended if it is to be skipped.
     [[nodiscard]] Pass begin_pass() {
-        if (position_->skips_pass()) {
+        if (position_->consume_skip()) {
             LoopStack::current().skip(*position_);
             return Pass();
         }

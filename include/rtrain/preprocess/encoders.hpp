@@ -66,7 +66,7 @@ public:
             set(changed, output_[i], fitted_[i].numbers_of(batch, columns_[i]).to(device),
                 static_cast<std::int64_t>(fitted_[i].values().size()));
         }
-        return std::move(changed).done();
+        return std::move(changed).finish();
     }
 
     void save(StateWriter& out) const {
@@ -240,7 +240,7 @@ public:
         }
         rtrain::detail::ChangedBatch changed(batch);
         categories.put_values(changed, encoder_.columns().front(), numbers);
-        return std::move(changed).done();
+        return std::move(changed).finish();
     }
     /// The labels, by number. Throws DataError [RT-D55].
     [[nodiscard]] const std::vector<Value>& labels() const {

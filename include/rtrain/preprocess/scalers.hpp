@@ -62,7 +62,7 @@ public:
                                         .div(scale.to(column.device()))
                                         .to(real_type(column)));
         }
-        return std::move(changed).done();
+        return std::move(changed).finish();
     }
 
     void save(StateWriter& out) const {

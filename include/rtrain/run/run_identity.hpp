@@ -105,7 +105,7 @@ public:
     }
 
     /// The run continues after it finished, for example because it now has more epochs.
-    void has_reported() noexcept { finished_.clear(); }
+    void forget_finished() noexcept { finished_.clear(); }
 
     /// The training function reads a data set; data sets never read do not count.
     void uses(const std::string& dataset, std::int64_t rows, std::uint64_t content) {

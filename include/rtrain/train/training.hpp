@@ -129,11 +129,11 @@ private:
             if (!attempt.error) {
                 RankStatus::current().enter(Phase::done);
                 if (attempt.preempted) {
-                    throw has_made_room(attempt, options_.run);
+                    throw acknowledge_preemption(attempt, options_.run);
                 }
                 return std::move(attempt.result);
             }
-            if (!restarts_here(attempt)) {
+            if (!try_restart_here(attempt)) {
                 throw *attempt.error;
             }
             restarted_ = true;
@@ -171,7 +171,7 @@ private:
             AttemptStatus& status = AttemptStatus::current();
             status.begin([&] { end_in_function(attempt, *run); });
             mine = failure_in([&] {
-                attempt.preempted = !returns(train_function, *run);
+                attempt.preempted = !run_until_preempted(train_function, *run);
                 end_run(attempt, *run);
             });
             status.end();
@@ -217,7 +217,7 @@ private:
                       backend_.rank());
         log_->reset();
         attempt.error ? end_process_(*attempt.error)
-                      : end_process_(has_made_room(attempt, options_.run));
+                      : end_process_(acknowledge_preemption(attempt, options_.run));
     }
 
     /// Exchanges the outcomes of all ranks.
@@ -265,12 +265,12 @@ private:
 
     /// Decides whether to call the function again; the driver decides, or rank 0 without one, and
     /// all ranks get the same result. Rejoins the ranks: all, or the survivors.
-    bool restarts_here(const Attempt& attempt) {
+    bool try_restart_here(const Attempt& attempt) {
         if (!backend_.can_rejoin()) {
             return false;
         }
         if (keeps_survivors()) {
-            return restarts_with_survivors(attempt);
+            return try_restart_with_survivors(attempt);
         }
         if (!attempt.error->died().empty()) {
             return false;
@@ -283,18 +283,18 @@ private:
             }
             return false;
         }
-        return restarts(attempt, {});
+        return decide_restart(attempt, {});
     }
 
     /// Ranks may have seen different events: one may have died after reporting that it failed.
-    bool restarts_with_survivors(const Attempt& attempt) {
+    bool try_restart_with_survivors(const Attempt& attempt) {
         try {
             const int before = backend_.size();
             const std::vector<int> lost = backend_.rejoin();
             const int now = backend_.size();
             if (options_.scaling.num_workers.allows(now)) {
                 watch_each_other(); // with their new ranks
-                return restarts(attempt, lost);
+                return decide_restart(attempt, lost);
             }
             if (backend_.rank() == 0) {
                 console::warn("%d of %d ranks survive, fewer than num_workers allows", now, before);
@@ -306,7 +306,7 @@ private:
     }
 
     /// `lost`: ranks that were removed.
-    bool restarts(const Attempt& attempt, const std::vector<int>& lost) {
+    bool decide_restart(const Attempt& attempt, const std::vector<int>& lost) {
         boost::json::object decided;
         if (backend_.rank() == 0) {
             Failure failure = failure_of(*attempt.error);

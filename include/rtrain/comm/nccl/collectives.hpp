@@ -163,7 +163,7 @@ public:
     /// Waits until the side stream is empty, then throws the error that was noticed, if any.
     void drain() {
         Backoff backoff;
-        while (!watchdog_.failed() && !watchdog_.idle()) {
+        while (!watchdog_.failed() && !watchdog_.reap()) {
             backoff.pause();
         }
         check();

@@ -224,7 +224,7 @@ private:
                         }
                         return decision;
                     },
-                .in_a_hurry = [this] { return restarts_without_question(); },
+                .in_a_hurry = [this] { return use_free_restart(); },
                 .shrunk = [this](int ranks) { look_for_room(ranks); },
                 .run_ended = [this] { between_runs_ = true; },
                 .run_begins = [this](const std::string& run) { begin_run(run); }};
@@ -239,8 +239,8 @@ private:
         task_.on_run(run);
     }
 
-    /// The first death is not worth waiting a second for its cause.
-    [[nodiscard]] bool restarts_without_question() {
+    /// True for the first death, which is not worth waiting a second for its cause.
+    [[nodiscard]] bool use_free_restart() {
         return config_.max_failures != 0 && deaths_unexplained_++ == 0;
     }
 
