@@ -79,8 +79,7 @@ struct Relayed {
                       printed[0],
                       target,
                       {.ranks = 1, .tagged = false},
-                      [](const RankLine&) {},
-                      [this] { ended = true; }};
+                      {.line = [](const RankLine&) {}, .end = [this] { ended = true; }}};
 
     [[nodiscard]] static std::array<int, 2> pipe() {
         std::array<int, 2> ends{};

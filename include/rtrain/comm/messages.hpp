@@ -40,10 +40,9 @@ public:
     /// `elements`: one dimension, contiguous, with one slice for each rank. The result is written
     /// to `own`, which may be this rank's slice.
     MessageReduceScatter(Group& group, at::Tensor elements, const Slices& slices, at::Tensor own,
-                         ReduceOp op, int divisor)
-        : group_(&group), elements_(std::move(elements)), slices_(slices),
-          own_(std::move(own)), reduction_{elements_.scalar_type(), op, divisor},
-          requests_(group.requests()) {
+                         const Reduction& reduction)
+        : group_(&group), elements_(std::move(elements)), slices_(slices), own_(std::move(own)),
+          reduction_(reduction), requests_(group.requests()) {
         if (group.size() > 1) {
             incoming_ = at::empty({group.size(), slices.count(group.rank())}, elements_.options());
         }
@@ -105,7 +104,7 @@ public:
           slices_(Slices::balanced(elements_.numel(), group.size())),
           scatter_(group, elements_, slices_,
                    elements_.narrow(0, slices_.begin(group.rank()), slices_.count(group.rank())),
-                   op, divisor),
+                   {elements_.scalar_type(), op, divisor}),
           gather_(group.requests()) {}
 
     void reserve() {

@@ -26,12 +26,13 @@ namespace rtrain::comm {
 template <class Operation>
 class Pending {
 public:
-    /// `calls`: where this one is recorded; null for messages between two ranks. `narrowed`: type
-    /// of the argument of exact::widened(), for the result.
-    Pending(Group& group, Calls* calls, const char* what, at::Tensor result, Operation operation,
-            std::optional<at::ScalarType> narrowed = std::nullopt)
+    /// `calls`: where this one is recorded; null for messages between two ranks.
+    Pending(Group& group, Calls* calls, const char* what, at::Tensor result, Operation operation)
         : group_(&group), calls_(calls), what_(what), result_(std::move(result)),
-          operation_(std::move(operation)), narrowed_(narrowed) {}
+          operation_(std::move(operation)) {}
+
+    /// wait() converts the result to `type`, from which exact::widened() converted the argument.
+    void narrow_to(at::ScalarType type) { narrowed_ = type; }
 
     /// Advances without blocking; true if complete.
     bool poll() { return operation_.poll(); }

@@ -143,10 +143,10 @@ private:
             const int mine = ranks_.across->rank();
             round.exchange.emplace(*ranks_.across, round.rounded, blocks,
                                    round.rounded.narrow(0, blocks.begin(mine), round.block),
-                                   ReduceOp::sum, 1);
+                                   Reduction{*sent_as_, ReduceOp::sum});
         } else {
             round.exchange.emplace(*ranks_.across, sums_of_node(round, own_blocks(round)), blocks,
-                                   round.to, ReduceOp::sum, 1);
+                                   round.to, Reduction{round.to.scalar_type(), ReduceOp::sum});
         }
         round.exchange->reserve();
     }

@@ -56,15 +56,12 @@ namespace rtrain::detail {
 
 class Training {
 public:
-    /// `backend`, `checkpoint` and `options` outlive this object.
     /// `end_process`: takes what fit() would throw, for a function that does not end. Does not
     /// return.
-    Training(AnyBackend& backend, checkpoint::AnyPolicy& checkpoint, const TrainerOptions& options,
-             std::string run_name, launch::FitCall call,
-             std::function<void(const Error&)> end_process)
-        : backend_(backend), checkpoint_(checkpoint), options_(options),
-          run_name_(std::move(run_name)), call_(std::move(call)), session_(call_.session),
-          end_process_(std::move(end_process)), policy_(options.run.failure) {
+    Training(FitSetup fit, std::function<void(const Error&)> end_process)
+        : fit_(std::move(fit)), backend_(fit_.backend), options_(fit_.options),
+          session_(fit_.call.session), end_process_(std::move(end_process)),
+          policy_(options_.run.failure) {
         report_ = add_recorders(observers_, options_, session_);
     }
 
@@ -91,25 +88,26 @@ private:
         if (options_.scaling.use_gpu && !backend_.device()) {
             throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
         }
-        if (!call_.follows) {
+        if (!fit_.call.follows) {
             backend_.start(options_.scaling);
         }
         if (!session_.has_driver()) { // otherwise the driver did it
             succeed_together(backend_, [this] {
                 if (backend_.rank() == 0) {
-                    make_way(options_.run, run_name_);
+                    make_way(options_.run, fit_.run_name);
                 }
             });
         }
-        std::optional<OwnLog> log(std::in_place, backend_, options_.run, run_name_,
+        std::optional<OwnLog> log(std::in_place, backend_, options_.run, fit_.run_name,
                                   session_.has_driver());
         log_ = &log;
         session_.connect(backend_.rank(), backend_.size());
         watch_each_other();
         require_same_config(backend_, options_.config,
-                            call_.follows ? std::nullopt : session_.driver_config(call_.number));
-        skipped_ = call_.follows ? std::vector<std::string>() : session_.skipped_checkpoints();
-        add_viewers(observers_, backend_, options_, session_, run_name_, *report_);
+                            fit_.call.follows ? std::nullopt
+                                              : session_.driver_config(fit_.call.number));
+        skipped_ = fit_.call.follows ? std::vector<std::string>() : session_.skipped_checkpoints();
+        add_viewers(observers_, fit_, *report_);
         check_survival();
         const double grace_s = options_.run.failure.preemption_grace_s;
         const launch::PreemptionSignals signals(grace_s);
@@ -157,8 +155,7 @@ private:
         Outcome mine = failure_in([&] {
             const UserCall::In in(UserCall::start);
             try {
-                run = std::make_unique<Run>(backend_, checkpoint_, options_, run_name_, call_,
-                                            observers_, skipped_);
+                run = std::make_unique<Run>(fit_, observers_, skipped_);
             } catch (const PeerError&) {
                 throw; // another rank has the cause
             } catch (...) {
@@ -360,11 +357,9 @@ private:
         return backend_.rank() == 0 && !session_.has_driver();
     }
 
+    FitSetup fit_;
     AnyBackend& backend_;
-    checkpoint::AnyPolicy& checkpoint_;
     const TrainerOptions& options_;
-    std::string run_name_;
-    launch::FitCall call_;
     launch::Session& session_;
     std::function<void(const Error&)> end_process_;
     std::optional<OwnLog>* log_ = nullptr; ///< of train()

@@ -38,10 +38,16 @@ public:
     /// the collective that waits.
     using LookAtPeers = std::function<void(const char*)>;
 
-    NcclWatchdog(NcclCommunicator& communicator, at::Device device, int rank,
-                 std::chrono::milliseconds timeout, LookAtPeers look_at_peers)
-        : communicator_(communicator), device_(device), rank_(rank), timeout_(timeout),
-          look_at_peers_(std::move(look_at_peers)), thread_([this] { run(); }) {}
+    struct Options {
+        int rank;
+        std::chrono::milliseconds timeout;
+        LookAtPeers look_at_peers;
+    };
+
+    NcclWatchdog(NcclCommunicator& communicator, at::Device device, Options options)
+        : communicator_(communicator), device_(device), rank_(options.rank),
+          timeout_(options.timeout), look_at_peers_(std::move(options.look_at_peers)),
+          thread_([this] { run(); }) {}
     NcclWatchdog(const NcclWatchdog&) = delete;
     NcclWatchdog& operator=(const NcclWatchdog&) = delete;
     ~NcclWatchdog() { stop(); }
