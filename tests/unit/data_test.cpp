@@ -2,6 +2,7 @@
 #include "../support.hpp"
 
 #include <rtrain/data/blocks.hpp>
+#include <rtrain/data/each_tensor.hpp>
 #include <rtrain/data/idx.hpp>
 #include <rtrain/data/permuted.hpp>
 #include <rtrain/data/rows.hpp>
@@ -695,6 +696,22 @@ TEST_CASE("TorchData.an_evaluation_reads_each_row_once") {
             CHECK(trained == each * static_cast<std::size_t>(ranks));
         }
     }
+}
+
+TEST_CASE("EachTensor.visits_batches_and_examples_whatever_holds_them") {
+    const auto tensors_in = [](auto value) {
+        int count = 0;
+        rtrain::detail::each_tensor(value, [&](torch::Tensor&) { ++count; });
+        return count;
+    };
+    using Example = torch::data::Example<>;
+    const torch::Tensor x = torch::ones({2});
+    CHECK(tensors_in(data::Batch({{"x", x}, {"y", x}})) == 2);
+    CHECK(tensors_in(Example(x, x)) == 2);
+    CHECK(tensors_in(std::vector<Example>{{x, x}, {x, x}}) == 4);
+    CHECK(tensors_in(torch::data::TensorExample(x)) == 1);
+    CHECK(tensors_in(std::pair(data::Batch({{"x", x}}), std::optional(x))) == 2);
+    CHECK(tensors_in(std::vector<int>{1, 2}) == 0);
 }
 
 TEST_CASE("TorchData.time_and_rows_of_a_loader_count") {

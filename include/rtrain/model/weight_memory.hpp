@@ -30,7 +30,7 @@ namespace rtrain::detail {
 
 class WeightMemory {
 public:
-    /// Outlives the weights, except `types`.
+    /// All but `types` outlive the weights.
     struct Contents {
         AnyBackend& backend;
         ShardTransport& ranks; ///< those of `backend`

@@ -15,10 +15,10 @@
 #include <rtrain/process/end_of_run.hpp>
 #include <rtrain/process/fit_guard.hpp>
 #include <rtrain/process/preemption_signals.hpp>
+#include <rtrain/run/make_way.hpp>
 #include <rtrain/run/restore.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/run_directory.hpp>
-#include <rtrain/run/run_identity.hpp>
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/track/callback_observer.hpp>
 #include <rtrain/train/generators.hpp>

@@ -28,10 +28,10 @@
 #include <rtrain/process/rank_status.hpp>
 #include <rtrain/process/step_clock.hpp>
 #include <rtrain/process/user_call.hpp>
+#include <rtrain/run/make_way.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/run_directory.hpp>
-#include <rtrain/run/run_identity.hpp>
 #include <rtrain/run/same_config.hpp>
 #include <rtrain/train/attempt.hpp>
 #include <rtrain/train/default_observers.hpp>

@@ -71,7 +71,7 @@ public:
     struct Options {
         ControlServer::Options control;
         HangConfig hang;
-        int keep_at_least = 0; ///< after deaths, so many survivors continue; 0: never
+        int keep_at_least = 0; ///< ranks that must survive a death to continue; 0: never
     };
 
     Job(boost::asio::io_context& io, RanksCommand command, Options options, Handlers handlers)

@@ -126,7 +126,7 @@ private:
 
     /// Sockets of all ranks must not use up the descriptors that training needs for files.
     static Options with_room(Options options) {
-        require_descriptors(descriptors_for_judge(options.size, open_descriptors()),
+        require_descriptors(descriptors_for_rank(options.size, open_descriptors()),
                             detail::concat("watching ", options.size, " ranks"));
         return options;
     }
