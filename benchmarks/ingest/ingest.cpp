@@ -130,7 +130,7 @@ data::BatchOptions options_of(const Arguments& arguments) {
 template <class D>
 void loop(const data::Dataset& dataset, const Arguments& arguments, std::int64_t idle) {
     const auto position = std::make_shared<data::Position>();
-    data::Batches batches(dataset, D{}, 0, 1, at::kCPU, options_of(arguments), position);
+    data::Batches batches({.dataset = dataset, .policy = D{}}, options_of(arguments), position);
     for (std::int64_t i = 0; i < arguments["--epochs"]; ++i) {
         Epoch epoch;
         if (arguments["--from"] > 0) { // per cent of an epoch
@@ -264,7 +264,7 @@ void train(const data::Dataset& dataset, const Arguments& arguments, std::int64_
     torch::nn::Sequential model(torch::nn::Linear(10, 512), torch::nn::Linear(512, 512),
                                 torch::nn::Linear(512, 10));
     torch::optim::SGD optimizer(model->parameters(), 1e-3);
-    data::Batches batches(dataset, data::Streaming{}, 0, 1, at::kCPU, options_of(arguments),
+    data::Batches batches({.dataset = dataset, .policy = data::Streaming{}}, options_of(arguments),
                           std::make_shared<data::Position>());
     for (std::int64_t i = 0; i < arguments["--epochs"]; ++i) {
         Epoch epoch;

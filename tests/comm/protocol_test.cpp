@@ -58,7 +58,7 @@ void on_threads(int size, F&& body) {
 
 template <class Progress>
 void wait(Progress& progress) {
-    while (!progress.done()) {
+    while (!progress.poll()) {
         sched_yield();
     }
 }
@@ -261,8 +261,8 @@ TEST_CASE("Stages.name_the_ranks_that_are_absent") {
     ranks[2].publish({1});
     CHECK(ranks[0].absent() == std::vector{1}); // rank 2 may leave now
     CHECK(ranks[2].absent() == std::vector{1});
-    CHECK_FALSE(ranks[0].done());
+    CHECK_FALSE(ranks[0].poll());
     ranks[1].publish({1});
     CHECK(ranks[0].absent().empty());
-    CHECK(ranks[0].done());
+    CHECK(ranks[0].poll());
 }

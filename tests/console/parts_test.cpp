@@ -166,7 +166,8 @@ TEST_CASE("LoopStatus.knows_the_length_of_the_loop_that_trains") {
     const auto rows = data::from_tensors({{"x", torch::arange(10)}});
     const auto position = std::make_shared<data::Position>();
     const auto shard = [&](auto policy, data::Dataset of) {
-        return data::Shard(std::move(of), policy, 1, 2, at::kCPU, [position] { return position; });
+        return data::Shard({.dataset = std::move(of), .policy = policy, .rank = 1, .size = 2},
+                           [position] { return position; });
     };
     const auto check = [](const std::vector<LoopStatus::Reading>& readings, std::int64_t first,
                           std::int64_t total) {
@@ -199,10 +200,10 @@ TEST_CASE("LoopStatus.knows_the_length_of_the_loop_that_trains") {
     SUBCASE("not counted") {
         const auto all = rows.filter(
             [](const data::Batch& batch) { return torch::ones({batch.size()}, torch::kBool); });
-        auto batches = data::Shard(
-                           all, data::Streaming{}, 0, 1, at::kCPU, [position] { return position; },
-                           0, std::nullopt, true, [](at::Tensor&) {})
-                           .batches({.size = 2});
+        auto batches =
+            data::Shard({.dataset = all, .policy = data::Streaming{}, .agree = [](at::Tensor&) {}},
+                        [position] { return position; })
+                .batches({.size = 2});
         const auto readings = readings_of(batches);
         REQUIRE(readings.size() == 5);
         CHECK(readings[4].done == 4);
@@ -213,7 +214,7 @@ TEST_CASE("LoopStatus.knows_the_length_of_the_loop_that_trains") {
 TEST_CASE("LoopStatus.is_that_of_the_outermost_loop_that_trains") {
     const auto rows = data::from_tensors({{"x", torch::arange(6)}});
     const auto batches_of = [&](std::int64_t size) {
-        return data::Shard(rows, data::Sharded{}, 0, 1, at::kCPU,
+        return data::Shard({.dataset = rows, .policy = data::Sharded{}},
                            [] { return std::make_shared<data::Position>(); })
             .batches({.size = size});
     };
@@ -244,7 +245,7 @@ TEST_CASE("LoopStatus.counts_batches_of_a_loader") {
     };
     auto loader = data::make_distributed_loader(
         Rows().map(torch::data::transforms::Stack<>()), torch::data::DataLoaderOptions(2),
-        {.rank = 1, .size = 2}, at::kCPU, std::make_shared<data::Position>());
+        {.epoch = {.rank = 1, .size = 2}, .position = std::make_shared<data::Position>()});
     const auto readings = readings_of(loader);
     REQUIRE(readings.size() == 3);
     CHECK(readings[2].done == 2);

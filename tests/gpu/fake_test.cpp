@@ -318,8 +318,9 @@ TEST_CASE("NcclFaults.copies_to_the_device_run_ahead_but_places_do_not") {
     int reads = 0;
     const auto dataset = data::lazy([&] { return data::from_tensors({{"x", rows}}); });
     auto position = std::make_shared<data::Position>();
-    data::Batches batches(dataset, data::Sharded{}, 0, 1, at::Device(at::kCUDA, 0), {.size = 6},
-                          position);
+    data::Batches batches(
+        {.dataset = dataset, .policy = data::Sharded{}, .device = at::Device(at::kCUDA, 0)},
+        {.size = 6}, position);
     std::vector<torch::Tensor> seen;
     for (auto& batch : batches) {
         CHECK(batch["x"].is_cuda());
@@ -348,9 +349,9 @@ TEST_CASE("NcclFaults.every_tensor_of_a_torch_batch_reaches_the_device") {
         }
         [[nodiscard]] std::optional<std::size_t> size() const override { return 10; }
     };
-    auto loader =
-        data::make_distributed_loader(Pairs(), torch::data::DataLoaderOptions(4), {},
-                                      at::Device(at::kCUDA, 0), std::make_shared<data::Position>());
+    auto loader = data::make_distributed_loader(
+        Pairs(), torch::data::DataLoaderOptions(4),
+        {.device = at::Device(at::kCUDA, 0), .position = std::make_shared<data::Position>()});
     double total = 0;
     std::size_t examples = 0;
     for (auto& batch : loader) {
@@ -369,8 +370,9 @@ TEST_CASE("NcclFaults.the_copies_of_all_passes_share_one_stream" * doctest::time
     const auto rows = torch::arange(8, torch::kFloat);
     const auto dataset = data::lazy([&] { return data::from_tensors({{"x", rows}}); });
     auto position = std::make_shared<data::Position>();
-    data::Batches batches(dataset, data::Sharded{}, 0, 1, at::Device(at::kCUDA, 0), {.size = 2},
-                          position);
+    data::Batches batches(
+        {.dataset = dataset, .policy = data::Sharded{}, .device = at::Device(at::kCUDA, 0)},
+        {.size = 2}, position);
     const auto pass = [&] {
         for (auto& batch : batches) {
             CHECK(batch["x"].cpu().isfinite().all().item<bool>());
@@ -389,8 +391,8 @@ TEST_CASE("NcclFaults.a_batch_is_not_overwritten_while_the_device_reads_it" *
     const at::Device device(at::kCUDA, 0);
     const auto rows = torch::arange(64, torch::kFloat);
     const auto dataset = data::lazy([&] { return data::from_tensors({{"x", rows}}); });
-    data::Batches batches(dataset, data::Sharded{}, 0, 1, device, {.size = 4},
-                          std::make_shared<data::Position>());
+    data::Batches batches({.dataset = dataset, .policy = data::Sharded{}, .device = device},
+                          {.size = 4}, std::make_shared<data::Position>());
     fake::slow_down(guard.getStream(device), std::chrono::milliseconds(2));
     auto total = torch::zeros({4}, device);
     for (auto& batch : batches) { // the host is ahead of the device

@@ -11,8 +11,9 @@ the root is in no room, so it has an entry of its own. "may include" is a list o
   include their door, and the door them, for those who do not link rtrain::compiled),
 - a header is in no room, or a room of the file holds none,
 - definitions (RTRAIN_DOOR) are included by a header that is not their door: rtrain::compiled defines them, too,
-- a *_format.hpp, a vendor's private format, is included by a header that is not its *_definitions.hpp,
-- a header that is not generated is longer than 400 lines, half of them than 150, or a function than 60,
+ - a *_format.hpp, a vendor's private format, is included by a header that is not its *_definitions.hpp,
+ - a header that is not generated is longer than 400 lines, half of them than 150, or a function than 60,
+ - a function has more than five parameters: a struct with named members takes them,
 - a header writes to the standard error itself, past console::say() and console::Screen,
 - a namespace within rtrain has a namespace `detail` of its own: whoever includes it there could not say
   `detail::` for rtrain::detail any more, and would not compile if includes change places. `internal` will do.
@@ -32,7 +33,7 @@ ROOMS = "tests/house/rooms.json"
 HEADERS = "include/rtrain"
 COMPILED = "base/compiled.hpp"
 CONSOLE = ("base/console.hpp", "console/screen.hpp")
-LONGEST, MEDIAN, LONGEST_FUNCTION = 400, 150, 60
+LONGEST, MEDIAN, LONGEST_FUNCTION, MOST_PARAMETERS = 400, 150, 60, 5
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:rtrain/)?([^>"]+\.hpp)[>"]', re.MULTILINE)
 DOOR = re.compile(r"^#ifndef RTRAIN_COMPILED\n(?:#include [^\n]*\n|//[^\n]*\n|\n)+#endif", re.MULTILINE)
 WRITES = re.compile(r"fprintf\(\s*stderr|fputs\([^;]*\bstderr\)|std::(cerr|clog)\b|STDERR_FILENO,")
@@ -41,6 +42,11 @@ WORDS = re.compile(r"""//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""")
 FUNCTION = re.compile(r"(?!(?:if|for|while|switch|else|catch|do|try|return|namespace|class|struct|enum|"
                       r"union)\b)[^=?]*\)[\s\w]*(?:->[^()]*|:[^:].*)?", re.DOTALL)
 GENERATED = re.compile(r"^// Made by ", re.MULTILINE)
+MACROS = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
+CALLABLE = re.compile(r"(?<![\w.>])(?:operator\s*(?:\(\)|[^\s\w(]+)|~?[A-Za-z_]\w*)\s*\(")
+# `const Type<...>& name = value`; an argument of a call is rarely two words.
+PARAMETER = re.compile(r"(?:\[\[\w+\]\]\s*)?(?:const\s+)?[\w:]+(?:\s*<.*>)?(?:::\w+)*\s*(?:const\s*)?"
+                       r"(?:(?:[*&]|\.\.\.)+\s*|\s)(?:const\s+)?\w+\s*(?:[={[].*)?", re.DOTALL)
 SCOPES = re.compile(r"\bnamespace\s+([\w:]+)\s*\{|[{}]")
 OURS = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(<rtrain/|")', re.MULTILINE)
 
@@ -131,6 +137,35 @@ def long_functions(text):
                 yield text.count("\n", 0, first) + 1, lines
 
 
+def split_list(text, begin):
+    """The elements of the list that `begin` is behind the parenthesis of."""
+    elements, depth, first = [], 0, begin
+    for place in range(begin, len(text)):
+        character = text[place]
+        if character in "([{<":
+            depth += 1
+        elif character in ")]}" or (character == ">" and text[place - 1] != "-"):
+            depth -= 1
+        if depth < 0 or (depth == 0 and character == ","):
+            elements.append(text[first:place].strip())
+            first = place + 1
+        if depth < 0:
+            break
+    return elements
+
+
+def long_parameter_lists(text):
+    """(line, name, parameters) of each function that has too many."""
+    text = WORDS.sub(lambda match: " " * len(match.group(0)), text)
+    text = MACROS.sub(lambda match: "\n" * match.group(0).count("\n"), text)
+    for match in CALLABLE.finditer(text):
+        name = match.group(0)[:-1].strip()
+        elements = split_list(text, match.end())
+        typed = sum(PARAMETER.fullmatch(element) is not None for element in elements)
+        if len(elements) > MOST_PARAMETERS and name != "requires" and 2 * typed > len(elements):
+            yield text.count("\n", 0, match.start()) + 1, name, len(elements)
+
+
 def hiding_namespaces(text):
     """Those named detail, but rtrain::detail."""
     scopes = []
@@ -175,6 +210,8 @@ def problems_of(root):
         for line, function_lines in long_functions(text):
             found.append(f"{header}:{line}: a function of {function_lines} lines; at most "
                          f"{LONGEST_FUNCTION}")
+        for line, name, parameters in long_parameter_lists(text):
+            found.append(f"{header}:{line}: {name}() has {parameters} parameters; at most {MOST_PARAMETERS}")
         if header not in CONSOLE and WRITES.search(text):
             found.append(f"{header}: writes to the standard error; console::say() does that")
         for name in hiding_namespaces(text):
@@ -300,6 +337,14 @@ def long_function(root):
     return f"{low}long.hpp:2: a function of {LONGEST_FUNCTION + 2} lines"
 
 
+def long_parameter_list(root):
+    low, *_ = lowest_and_highest(root)
+    (root / HEADERS / low / "long.hpp").write_text(
+        "#pragma once\nstruct S {\n    S(int a, const std::map<int, int>& b, std::string c = {},\n"
+        "      double* d = nullptr, bool e = f(1, 2), S&& f);\n};\n", encoding="utf-8")
+    return f"{low}long.hpp:3: S() has 6 parameters"
+
+
 def second_console(root):
     low, *_ = lowest_and_highest(root)
     (root / HEADERS / low / "loud.hpp").write_text(
@@ -317,7 +362,7 @@ def hiding_namespace(root):
 
 CONTROLS = [forbidden_include, circle_of_rooms, circle_of_headers, header_in_no_room,
             header_in_the_root, empty_room, definitions_without_door, format_for_others, long_header, long_median,
-            long_function, second_console, hiding_namespace]
+            long_function, long_parameter_list, second_console, hiding_namespace]
 
 
 def unnoticed(root):

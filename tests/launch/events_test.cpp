@@ -113,11 +113,11 @@ private:
     TrainerOptions options_;
     rtrain::detail::TheBackend<backend::Local> backend_{std::make_shared<backend::Local>()};
     checkpoint::ThePolicy<checkpoint::Sync> policy_{checkpoint::Sync{}};
-    rtrain::detail::Training training_{backend_,
-                                       policy_,
-                                       options_,
-                                       options_.run.name,
-                                       {rtrain::launch::Session::of_this_process(), 0},
+    rtrain::detail::Training training_{{.backend = backend_,
+                                        .policy = policy_,
+                                        .options = options_,
+                                        .run_name = options_.run.name,
+                                        .call = {rtrain::launch::Session::of_this_process(), 0}},
                                        [](const Error& error) { FAIL(error.what()); }};
 };
 

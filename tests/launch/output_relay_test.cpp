@@ -79,8 +79,7 @@ struct Relayed {
                       printed[0],
                       target,
                       {.ranks = 1, .tagged = false},
-                      [](const RankLine&) {},
-                      [this] { ended = true; }};
+                      {.line = [](const RankLine&) {}, .end = [this] { ended = true; }}};
 
     [[nodiscard]] static std::array<int, 2> pipe() {
         std::array<int, 2> ends{};
@@ -105,9 +104,8 @@ TEST_CASE("OutputRelay.who_does_not_read_holds_up_the_ranks_and_nothing_else" *
     boost::asio::io_context io;
     int heard = 0;
     bool ended = false;
-    OutputRelay relay(
-        io, printed[0], target, {.ranks = 1, .tagged = false}, [&](const RankLine&) { ++heard; },
-        [&] { ended = true; });
+    OutputRelay relay(io, printed[0], target, {.ranks = 1, .tagged = false},
+                      {.line = [&](const RankLine&) { ++heard; }, .end = [&] { ended = true; }});
     std::thread rank([&] {
         write(printed[1], all);
         ::close(printed[1]);
@@ -195,10 +193,12 @@ TEST_CASE("OutputRelay.a_line_that_never_ends_is_shown_in_pieces" * doctest::tim
         std::vector<std::string> of(2);
         bool ended = false;
         std::atomic<bool> may_end{false};
-        OutputRelay relay(
-            io, printed[0], target, {.ranks = 2, .tagged = tagged},
-            [&](const RankLine& line) { of.at(static_cast<std::size_t>(line.rank)) += line.text; },
-            [&] { ended = true; });
+        OutputRelay relay(io, printed[0], target, {.ranks = 2, .tagged = tagged},
+                          {.line =
+                               [&](const RankLine& line) {
+                                   of.at(static_cast<std::size_t>(line.rank)) += line.text;
+                               },
+                           .end = [&] { ended = true; }});
         std::thread rank([&] {
             const auto tag = [&](int number) {
                 return tagged ? "[1," + std::to_string(number) + "]<stdout>:" : std::string();
@@ -239,9 +239,8 @@ TEST_CASE("OutputRelay.a_full_disk_loses_lines_and_nothing_else" * doctest::time
     boost::asio::io_context io;
     int heard = 0;
     bool ended = false;
-    OutputRelay relay(
-        io, printed[0], target, {.ranks = 1, .tagged = false}, [&](const RankLine&) { ++heard; },
-        [&] { ended = true; });
+    OutputRelay relay(io, printed[0], target, {.ranks = 1, .tagged = false},
+                      {.line = [&](const RankLine&) { ++heard; }, .end = [&] { ended = true; }});
     io.run_for(5s);
     CHECK(heard == 2);
     CHECK(ended);
@@ -260,9 +259,9 @@ TEST_CASE("OutputRelay.a_pipe_without_a_reader_ends_the_program" * doctest::time
         ::close(shown[0]);
         write(printed[1], "one\n");
         boost::asio::io_context io;
-        const OutputRelay relay(
-            io, printed[0], ::fdopen(shown[1], "w"), {.ranks = 1, .tagged = false},
-            [](const RankLine&) {}, [] {});
+        const OutputRelay relay(io, printed[0], ::fdopen(shown[1], "w"),
+                                {.ranks = 1, .tagged = false},
+                                {.line = [](const RankLine&) {}, .end = [] {}});
         io.run_for(5s);
         ::_exit(0);
     }

@@ -5,7 +5,7 @@
 #include "../support.hpp"
 #include "ranks.hpp"
 
-#include <rtrain/model/each_tensor.hpp>
+#include <rtrain/data/each_tensor.hpp>
 #include <rtrain/model/grad_scaler.hpp>
 #include <rtrain/process/step_clock.hpp>
 

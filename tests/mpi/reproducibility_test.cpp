@@ -107,8 +107,8 @@ TEST_CASE("Reproducibility.rows_and_draws_of_a_step_do_not_depend_on_the_number_
     // What one rank would take and draw, micro-batch by micro-batch.
     data::BatchOptions seeded = options;
     seeded.seed = 9;
-    data::Batches alone(rows, data::Permuted{}, 0, 1, torch::kCPU, seeded,
-                        std::make_shared<data::Position>(), 9);
+    data::Batches alone({.dataset = rows, .policy = data::Permuted{}, .random_seed = 9}, seeded,
+                        std::make_shared<data::Position>());
     std::vector<torch::Tensor> expected_rows;
     std::vector<torch::Tensor> expected_draws;
     for (auto& batch : alone) {

@@ -610,8 +610,11 @@ TEST_CASE("Resume.on_another_number_of_ranks_reads_the_rest_of_the_epoch") {
     std::vector<std::int64_t> mine;
     Trainer<> trainer({.run = run_in(directory, "r")});
     trainer.fit([&](auto& worker) {
-        data::Batches batches(data::from_tensors({{"x", torch::arange(rows)}}), data::Sharded{},
-                              worker.rank(), size, torch::kCPU, {.size = 2, .shuffle = true},
+        data::Batches batches({.dataset = data::from_tensors({{"x", torch::arange(rows)}}),
+                               .policy = data::Sharded{},
+                               .rank = worker.rank(),
+                               .size = size},
+                              {.size = 2, .shuffle = true},
                               std::make_shared<data::Position>(position));
         auto seen = torch::zeros({rows}, torch::kLong);
         for (auto& batch : batches) {

@@ -98,7 +98,7 @@ void write_parquet(const fs::path& path, std::int64_t count) {
 
 std::int64_t read_all(const data::Dataset& dataset, int threads) {
     data::Batches batches(
-        dataset, data::Streaming{}, 0, 1, at::kCPU,
+        {.dataset = dataset, .policy = data::Streaming{}},
         {.size = 64, .shuffle = true, .threads = threads, .memory_bytes = memory_bytes},
         std::make_shared<data::Position>());
     std::int64_t read = 0;

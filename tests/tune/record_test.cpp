@@ -230,8 +230,8 @@ TEST_CASE("Record.a_plain_trial_leaves_rays_files") {
 
 TEST_CASE("Record.a_policy_log_has_the_donors_past") {
     const rtrain::testing::ScratchDirectory directory;
-    log_exploit(directory.path(), "1", "0", 10, 12, {{"lr", 1}}, {{"lr", 2}});
-    log_exploit(directory.path(), "2", "1", 20, 22, {{"lr", 2}}, {{"lr", 3}});
+    log_exploit(directory.path(), {"1", "0", 10, 12, {{"lr", 1}}, {{"lr", 2}}});
+    log_exploit(directory.path(), {"2", "1", 20, 22, {{"lr", 2}}, {{"lr", 3}}});
     const std::string global = text_of(directory.path() / "pbt_global.txt");
     CHECK(global == "[\"1\",\"0\",10,12,{\"lr\":1},{\"lr\":2}]\n"
                     "[\"2\",\"1\",20,22,{\"lr\":2},{\"lr\":3}]\n");
@@ -324,7 +324,7 @@ TEST_CASE("Record.the_page_has_its_charts_and_no_script") {
     }
     state.trials[1].early = true;
     state.trials[2].error = "<script>";
-    log_exploit(directory.path(), "t_00000", "t_00003", 1, 2, {}, {{"lr", 1}});
+    log_exploit(directory.path(), {"t_00000", "t_00003", 1, 2, {}, {{"lr", 1}}});
     rtrain::storage::GrowingFile(directory.path() / pbt_global_file).append("[\"t_0000");
     write_tune_page(directory.path(), state, "a & b");
     const std::string page = text_of(directory.path() / tune_page_file);

@@ -10,6 +10,7 @@
 #include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/format/checksummed_json.hpp>
 #include <rtrain/format/safetensors.hpp>
+#include <rtrain/run/make_way.hpp>
 #include <rtrain/storage/local.hpp>
 
 #include <doctest/doctest.h>
@@ -422,6 +423,10 @@ struct Service : storage::Local {
         meet("remove", path);
         Local::remove(path);
     }
+    void upload(const std::filesystem::path& local, const std::string& path) const {
+        meet("upload", path);
+        Local::upload(local, path);
+    }
     [[nodiscard]] bool exists(const std::string& path) const {
         meet("exists", path);
         return Local::exists(path);
@@ -615,6 +620,20 @@ TEST_CASE("Store.what_fails_behind_the_commit_leaves_the_checkpoint") {
     CHECK(remote.has("checkpoint_000001/.rtrain-uploading"));
     CHECK(remote.begin("next")->listing().committed.size() == 2);
     CHECK(!remote.has("checkpoint_000001/.rtrain-uploading"));
+}
+
+TEST_CASE("MakeWay.a_copy_within_a_service_is_retried") {
+    const Remote remote("make-way");
+    std::filesystem::create_directories(remote.run / "deep" / "empty");
+    test::write(remote.run / "a", "1");
+    test::write(remote.run / "deep" / "b", "2");
+    *remote.service.fault = {"upload", "b", true};
+    const std::string kept = (remote.directory.path() / "kept").string();
+    rtrain::detail::copy_directory(remote.at().filesystem, remote.at().path, kept,
+                                   {.first_backoff_s = 0});
+    CHECK(remote.service.fault->call.empty());
+    CHECK(test::read(remote.directory.path() / "kept" / "a") == "1");
+    CHECK(test::read(remote.directory.path() / "kept" / "deep" / "b") == "2");
 }
 
 TEST_CASE("Store.a_deletion_that_was_cut_off_is_ended_by_the_next_start") {

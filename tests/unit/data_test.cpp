@@ -2,6 +2,7 @@
 #include "../support.hpp"
 
 #include <rtrain/data/blocks.hpp>
+#include <rtrain/data/each_tensor.hpp>
 #include <rtrain/data/idx.hpp>
 #include <rtrain/data/permuted.hpp>
 #include <rtrain/data/rows.hpp>
@@ -236,7 +237,7 @@ TEST_CASE("Batches.without_rows_do_not_end_the_epoch") {
     auto position = std::make_shared<data::Position>();
     const data::Dataset fives(std::make_shared<Fives>());
     const auto batches_at = [&](const auto& place) {
-        return data::Batches(fives, data::Sharded{}, 0, 1, torch::kCPU, {.size = 2}, place);
+        return data::Batches({.dataset = fives, .policy = data::Sharded{}}, {.size = 2}, place);
     };
     auto batches = batches_at(position);
     CHECK(pass(batches) == std::vector<std::vector<std::int64_t>>{{0}, {}, {5}, {}, {}, {10}});
@@ -295,7 +296,7 @@ TEST_CASE_TEMPLATE("Blocks.are_read_as_rows_are", D, data::Sharded, data::Permut
             CAPTURE(shuffle);
             CAPTURE(rank);
             const auto over = [&](const data::Dataset& dataset, const data::Position& from) {
-                return data::Batches(dataset, D{}, rank, 2, torch::kCPU,
+                return data::Batches({.dataset = dataset, .policy = D{}, .rank = rank, .size = 2},
                                      {.size = 4, .shuffle = shuffle, .seed = 3},
                                      std::make_shared<data::Position>(from));
             };
@@ -316,7 +317,7 @@ TEST_CASE("Blocks.are_read_once_in_order") {
     const auto dataset = data::from_blocks(blocks);
     CHECK(dataset.size() == 8);
     CHECK(blocks->reads == std::vector<int>{0, 0, 0, 0});
-    data::Batches batches(dataset, data::Sharded{}, 0, 1, torch::kCPU, {.size = 2},
+    data::Batches batches({.dataset = dataset, .policy = data::Sharded{}}, {.size = 2},
                           std::make_shared<data::Position>());
     CHECK(pass(batches) == std::vector<std::vector<std::int64_t>>{{0, 1}, {2, 3}, {4, 5}, {6, 7}});
     CHECK(blocks->reads == std::vector<int>{1, 0, 1, 1});
@@ -327,7 +328,7 @@ TEST_CASE("Blocks.are_read_once_in_order") {
 TEST_CASE("Blocks.are_kept_by_a_shuffled_loop") {
     const auto blocks = std::make_shared<Counted>(std::vector<std::int64_t>{3, 0, 4, 1, 11, 2, 0});
     for (const std::int64_t size : {1, 4}) {
-        data::Batches batches(data::from_blocks(blocks), data::Sharded{}, 0, 1, torch::kCPU,
+        data::Batches batches({.dataset = data::from_blocks(blocks), .policy = data::Sharded{}},
                               {.size = size, .shuffle = true}, std::make_shared<data::Position>());
         CHECK(pass(batches) != pass(batches));
         CHECK(blocks->reads == std::vector<int>{1, 0, 1, 1, 1, 1, 0});
@@ -342,7 +343,7 @@ TEST_CASE("Blocks.are_kept_by_a_shuffled_loop") {
                              })
                              .filter([](const data::Batch& batch) { return batch["x"] >= 0; })
                              .counted();
-    data::Batches batches(counted, data::Sharded{}, 0, 1, torch::kCPU,
+    data::Batches batches({.dataset = counted, .policy = data::Sharded{}},
                           {.size = 21, .shuffle = true}, std::make_shared<data::Position>());
     (void)pass(batches);
     const int before = calls;
@@ -359,7 +360,7 @@ TEST_CASE("Blocks.that_cannot_be_kept_are_streamed") {
     for (const auto& dataset : {counted, counted.map_batches(same), counted.limit(1000)}) {
         REQUIRE(dataset.size() == 1000);
         blocks->reads.assign(100, 0);
-        data::Batches batches(dataset, data::Sharded{}, 0, 1, torch::kCPU,
+        data::Batches batches({.dataset = dataset, .policy = data::Sharded{}},
                               {.size = 20, .shuffle = true}, std::make_shared<data::Position>());
         std::vector<std::int64_t> all;
         for (const auto& batch : pass(batches)) {
@@ -471,8 +472,8 @@ std::vector<std::vector<std::vector<std::int64_t>>>
 passes_of(const data::Dataset& dataset, int ranks, const data::BatchOptions& options) {
     std::vector<std::vector<std::vector<std::int64_t>>> of_ranks;
     for (int rank = 0; rank < ranks; ++rank) {
-        data::Batches batches(dataset, D{}, rank, ranks, torch::kCPU, options,
-                              std::make_shared<data::Position>());
+        data::Batches batches({.dataset = dataset, .policy = D{}, .rank = rank, .size = ranks},
+                              options, std::make_shared<data::Position>());
         of_ranks.push_back(pass(batches));
         CHECK(batches.size() == std::ssize(of_ranks.back()));
     }
@@ -544,8 +545,11 @@ TEST_CASE("Batches.of_different_sizes_have_weights") {
     const std::vector<NamedParameter> none;
     for (const int rank : {0, 1}) {
         rtrain::detail::BatchWeight weight(none);
-        data::Batches batches(data::from_tensors({{"x", torch::arange(11)}}), data::Sharded{}, rank,
-                              2, torch::kCPU, {.size = 4, .each_row_once = true},
+        data::Batches batches({.dataset = data::from_tensors({{"x", torch::arange(11)}}),
+                               .policy = data::Sharded{},
+                               .rank = rank,
+                               .size = 2},
+                              {.size = 4, .each_row_once = true},
                               std::make_shared<data::Position>());
         std::vector<double> weights;
         for (auto& batch : batches) { // of 4 and 4 rows, then 2 and 1
@@ -576,8 +580,11 @@ TEST_CASE("Batches.an_evaluation_goes_on_on_other_ranks") {
 
 TEST_CASE("Batches.replicated_reads_everything") {
     auto position = std::make_shared<data::Position>();
-    data::Batches batches(data::from_tensors({{"x", torch::arange(5)}}), data::Replicated{}, 2, 3,
-                          torch::kCPU, {.size = 4}, position);
+    data::Batches batches({.dataset = data::from_tensors({{"x", torch::arange(5)}}),
+                           .policy = data::Replicated{},
+                           .rank = 2,
+                           .size = 3},
+                          {.size = 4}, position);
     CHECK(pass(batches) == std::vector<std::vector<std::int64_t>>{{0, 1, 2, 3}, {4}});
 }
 
@@ -614,13 +621,14 @@ TEST_CASE("TorchData.loader_gets_a_distributed_sampler") {
     const auto dataset = [] { return Squares{}.map(torch::data::transforms::Stack<>()); };
     auto ordered = data::distribute_loader(
         torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(dataset(), 2),
-        {.rank = 1, .size = 3}, torch::kCPU, std::make_shared<data::Position>());
+        {.epoch = {.rank = 1, .size = 3}, .position = std::make_shared<data::Position>()});
     CHECK(rows_of(ordered) == std::vector<std::int64_t>{1, 4, 7, 10});
     CHECK(rows_of(ordered) == std::vector<std::int64_t>{1, 4, 7, 10});
 
     auto shuffled = data::distribute_loader(
         torch::data::make_data_loader<torch::data::samplers::RandomSampler>(dataset(), 2),
-        {.rank = 0, .size = 2, .seed = 5}, torch::kCPU, std::make_shared<data::Position>());
+        {.epoch = {.rank = 0, .size = 2, .seed = 5},
+         .position = std::make_shared<data::Position>()});
     const auto first = rows_of(shuffled);
     const auto second = rows_of(shuffled);
     const auto expected = data::distributed_order(
@@ -631,18 +639,20 @@ TEST_CASE("TorchData.loader_gets_a_distributed_sampler") {
     auto threaded = torch::data::make_data_loader<torch::data::samplers::RandomSampler>(
         dataset(), torch::data::DataLoaderOptions(2).workers(1));
     CHECK(code_of([&] {
-              (void)data::distribute_loader(std::move(threaded), {.size = 2}, torch::kCPU,
-                                            std::make_shared<data::Position>());
+              (void)data::distribute_loader(
+                  std::move(threaded),
+                  {.epoch = {.size = 2}, .position = std::make_shared<data::Position>()});
           }) == "RT-D11");
     auto made = data::make_distributed_loader(
-        dataset(), torch::data::DataLoaderOptions(2).workers(1), {.rank = 1, .size = 2},
-        torch::kCPU, std::make_shared<data::Position>());
+        dataset(), torch::data::DataLoaderOptions(2).workers(1),
+        {.epoch = {.rank = 1, .size = 2}, .position = std::make_shared<data::Position>()});
     CHECK(rows_of(made) == std::vector<std::int64_t>{1, 3, 5, 7, 9, 0});
 
     // It goes on behind the rows that all ranks have taken.
     auto resumed = data::make_distributed_loader(
-        dataset(), torch::data::DataLoaderOptions(2), {.rank = 1, .size = 2}, torch::kCPU,
-        std::make_shared<data::Position>(data::Position{0, 8}));
+        dataset(), torch::data::DataLoaderOptions(2),
+        {.epoch = {.rank = 1, .size = 2},
+         .position = std::make_shared<data::Position>(data::Position{0, 8})});
     CHECK(rows_of(resumed) == std::vector<std::int64_t>{9, 0});
     CHECK(rows_of(resumed) == std::vector<std::int64_t>{1, 3, 5, 7, 9, 0});
 }
@@ -659,7 +669,8 @@ TEST_CASE("TorchData.an_evaluation_reads_each_row_once") {
             for (int rank = 0; rank < ranks; ++rank) {
                 auto loader = data::distribute_loader(
                     torch::data::make_data_loader<SequentialSampler>(dataset(), size),
-                    {.rank = rank, .size = ranks}, torch::kCPU, std::make_shared<data::Position>());
+                    {.epoch = {.rank = rank, .size = ranks},
+                     .position = std::make_shared<data::Position>()});
                 const auto rows_of = [&] {
                     std::vector<std::vector<std::int64_t>> batches;
                     for (auto& batch : *loader) { // as of torch's pointer
@@ -687,6 +698,22 @@ TEST_CASE("TorchData.an_evaluation_reads_each_row_once") {
     }
 }
 
+TEST_CASE("EachTensor.visits_batches_and_examples_whatever_holds_them") {
+    const auto tensors_in = [](auto value) {
+        int count = 0;
+        rtrain::detail::each_tensor(value, [&](torch::Tensor&) { ++count; });
+        return count;
+    };
+    using Example = torch::data::Example<>;
+    const torch::Tensor x = torch::ones({2});
+    CHECK(tensors_in(data::Batch({{"x", x}, {"y", x}})) == 2);
+    CHECK(tensors_in(Example(x, x)) == 2);
+    CHECK(tensors_in(std::vector<Example>{{x, x}, {x, x}}) == 4);
+    CHECK(tensors_in(torch::data::TensorExample(x)) == 1);
+    CHECK(tensors_in(std::pair(data::Batch({{"x", x}}), std::optional(x))) == 2);
+    CHECK(tensors_in(std::vector<int>{1, 2}) == 0);
+}
+
 TEST_CASE("TorchData.time_and_rows_of_a_loader_count") {
     struct Slow : torch::data::Dataset<Slow> {
         torch::data::Example<> get(std::size_t index) override {
@@ -695,12 +722,12 @@ TEST_CASE("TorchData.time_and_rows_of_a_loader_count") {
         }
         [[nodiscard]] std::optional<std::size_t> size() const override { return 7; }
     };
-    auto stacked = data::make_distributed_loader(Slow{}.map(torch::data::transforms::Stack<>()),
-                                                 torch::data::DataLoaderOptions(2), {.size = 1},
-                                                 torch::kCPU, std::make_shared<data::Position>());
-    auto examples =
-        data::make_distributed_loader(Slow{}, torch::data::DataLoaderOptions(2), {.size = 1},
-                                      torch::kCPU, std::make_shared<data::Position>());
+    auto stacked = data::make_distributed_loader(
+        Slow{}.map(torch::data::transforms::Stack<>()), torch::data::DataLoaderOptions(2),
+        {.epoch = {.size = 1}, .position = std::make_shared<data::Position>()});
+    auto examples = data::make_distributed_loader(
+        Slow{}, torch::data::DataLoaderOptions(2),
+        {.epoch = {.size = 1}, .position = std::make_shared<data::Position>()});
     (void)StepClock::current().take();
     const auto rows_of = [](auto& loader) {
         for (auto& batch : loader) {

@@ -114,8 +114,8 @@ void forget_peak_memory() {
 template <class D>
 Texts epoch_of(const data::Dataset& dataset, int rank, int ranks, data::BatchOptions options) {
     options.shuffle = true;
-    const data::Batches batches(dataset, D{}, rank, ranks, at::kCPU, options,
-                                std::make_shared<data::Position>());
+    const data::Batches batches({.dataset = dataset, .policy = D{}, .rank = rank, .size = ranks},
+                                options, std::make_shared<data::Position>());
     Texts rows;
     for (const auto& batch : batches) {
         CHECK(batch["image"].size(0) == batch.size());
@@ -532,7 +532,7 @@ data::Position next_batch(const fs::path& path, const data::Position& from, bool
                      .union_with({data::from_tensors({{"x", at::zeros({0}, at::kLong)}})});
     }
     const auto position = std::make_shared<data::Position>(from);
-    data::Batches batches(images, data::Permuted{}, 0, 1, at::kCPU, {.size = 4}, position);
+    data::Batches batches({.dataset = images, .policy = data::Permuted{}}, {.size = 4}, position);
     const auto first = batches.begin();
     data::Position reached = *position;
     reached.iterating = false;
@@ -582,7 +582,7 @@ TEST_CASE("Images.only_batches_are_in_memory") {
     write_classes(scratch.path(), 2, 480);
     constexpr std::int64_t side = 512;
     const auto images = data::read_images(scratch.path(), {.size = {side, side}});
-    const data::Batches batches(images, data::Streaming{}, 0, 1, at::kCPU,
+    const data::Batches batches({.dataset = images, .policy = data::Streaming{}},
                                 {.size = 4, .shuffle = true}, std::make_shared<data::Position>());
     static_cast<void>(images.take(4));
     forget_peak_memory();

@@ -151,8 +151,12 @@ struct Loop {
 private:
     void walk(int rank, int size, int most, const std::shared_ptr<data::Position>& position,
               data::AllReduceMax agree, std::vector<Rows>& batches, data::Position& place) const {
-        data::Batches loop(dataset, policy, rank, size, at::kCPU, options, position, std::nullopt,
-                           true, std::move(agree));
+        data::Batches loop({.dataset = dataset,
+                            .policy = policy,
+                            .rank = rank,
+                            .size = size,
+                            .agree = std::move(agree)},
+                           options, position);
         for (auto& batch : loop) {
             rtrain::testing::append(batches.emplace_back(), batch["x"]);
             place = *position;
@@ -529,15 +533,17 @@ TEST_CASE("Lanes.other_policies_and_sizes_say_that_rows_are_not_counted") {
     const Dataset left = numbers(10).filter([](const Batch& batch) { return batch["x"].lt(5); });
     const auto position = std::make_shared<data::Position>();
     const auto first_of = [&](auto policy) {
-        (void)data::Batches(left, policy, 0, 1, at::kCPU, {}, position).begin();
+        (void)data::Batches({.dataset = left, .policy = policy}, {}, position).begin();
     };
     CHECK(code_of([&] { first_of(data::Sharded{}); }) == "RT-D71");
     CHECK(code_of([&] { first_of(data::Permuted{}); }) == "RT-D71");
-    const data::Batches batches(left, data::Streaming{}, 0, 2, at::kCPU, {}, position);
+    const data::Batches batches({.dataset = left, .policy = data::Streaming{}, .size = 2}, {},
+                                position);
     CHECK(code_of([&] { (void)batches.size(); }) == "RT-D71");
     CHECK(code_of([&] { (void)batches.begin(); }) == "RT-D74");
-    const data::Batches whole(left, data::Streaming{}, 1, 2, at::kCPU, {}, position, std::nullopt,
-                              /*is_split=*/false);
+    const data::Batches whole(
+        {.dataset = left, .policy = data::Streaming{}, .rank = 1, .size = 2, .is_split = false}, {},
+        position);
     Rows rows;
     for (const auto& batch : whole) { // each rank all of them, and nothing to agree upon
         rtrain::testing::append(rows, batch["x"]);

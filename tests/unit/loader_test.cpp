@@ -166,7 +166,7 @@ template <class D>
 std::vector<std::vector<std::int64_t>> pass(const data::Dataset& dataset,
                                             data::BatchOptions options, int rank = 0, int ranks = 1,
                                             const data::Position& from = {}) {
-    data::Batches batches(dataset, D{}, rank, ranks, torch::kCPU, options,
+    data::Batches batches({.dataset = dataset, .policy = D{}, .rank = rank, .size = ranks}, options,
                           std::make_shared<data::Position>(from));
     std::vector<std::vector<std::int64_t>> read;
     for (auto& batch : batches) {
@@ -215,7 +215,7 @@ TEST_CASE("Batches.errors_of_threads_come_in_their_place_and_loops_may_end_early
         return batch;
     });
     const data::BatchOptions options{.size = 10, .threads = 3};
-    data::Batches batches(throwing, data::Sharded{}, 0, 1, torch::kCPU, options,
+    data::Batches batches({.dataset = throwing, .policy = data::Sharded{}}, options,
                           std::make_shared<data::Position>());
     int read = 0;
     CHECK(code_of([&] {
@@ -310,7 +310,7 @@ TEST_CASE("Batches.are_collated_and_converted") {
             return batch;
         };
         data::Batches batches(
-            numbers(), data::Sharded{}, 0, 1, torch::kCPU,
+            {.dataset = numbers(), .policy = data::Sharded{}},
             {.size = 50, .threads = threads, .collate = twice, .dtypes = {{"x", torch::kHalf}}},
             std::make_shared<data::Position>());
         auto first = batches.begin();
@@ -326,7 +326,7 @@ TEST_CASE("Batches.are_collated_and_converted") {
 TEST_CASE("Batches.say_where_their_time_goes") {
     for (const int threads : {0, 2}) {
         CAPTURE(threads);
-        data::Batches batches(numbers(), data::Sharded{}, 0, 1, torch::kCPU,
+        data::Batches batches({.dataset = numbers(), .policy = data::Sharded{}},
                               {.size = 10, .threads = threads, .dtypes = {{"x", torch::kInt}}},
                               std::make_shared<data::Position>());
         CHECK(batches.stats().slowest == "loop");

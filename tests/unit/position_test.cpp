@@ -48,7 +48,8 @@ TEST_CASE("Position.of_torch_loaders_counts_the_rows_of_a_short_batch") {
             return data::make_distributed_loader(
                 Identity{}.map(torch::data::transforms::Stack<>()),
                 torch::data::DataLoaderOptions(4).workers(static_cast<std::size_t>(workers)),
-                {.rank = rank, .size = size, .shuffle = true, .seed = 5}, torch::kCPU, position);
+                {.epoch = {.rank = rank, .size = size, .shuffle = true, .seed = 5},
+                 .position = position});
         };
     };
     const auto data_of = [](auto& batch) { return batch.data; };
@@ -145,8 +146,11 @@ TEST_CASE("Permuted.makes_no_order_of_a_large_data_set") {
         }
     };
     const auto position = std::make_shared<data::Position>(data::Position{3, 999'999'999'999'000});
-    data::Batches batches(data::Dataset(std::make_shared<Huge>()), data::Permuted{}, 1, 2,
-                          torch::kCPU, {.size = 100, .shuffle = true}, position);
+    data::Batches batches({.dataset = data::Dataset(std::make_shared<Huge>()),
+                           .policy = data::Permuted{},
+                           .rank = 1,
+                           .size = 2},
+                          {.size = 100, .shuffle = true}, position);
     CHECK(batches.size() == 5'000'000'000'000);
     std::vector<std::int64_t> rows;
     for (auto& batch : batches) {
@@ -156,15 +160,20 @@ TEST_CASE("Permuted.makes_no_order_of_a_large_data_set") {
     const data::Permutation permutation(1'000'000'000'000'000, data::hash_of(0, 3));
     CHECK(rows.front() == permutation[999'999'999'999'100]);
     CHECK(rows.back() == permutation[999'999'999'999'999]);
-    const data::Shard shard(data::Dataset(std::make_shared<Huge>()), data::Permuted{}, 1, 2,
-                            torch::kCPU, [&] { return position; });
+    const data::Shard shard({.dataset = data::Dataset(std::make_shared<Huge>()),
+                             .policy = data::Permuted{},
+                             .rank = 1,
+                             .size = 2},
+                            [&] { return position; });
     CHECK(shard.size() == 500'000'000'000'000);
 }
 
 TEST_CASE("MicroBatches.are_consecutive_and_the_place_moves_by_steps") {
     const data::BatchOptions options{.size = 3, .micro_batches = 4};
     const auto position = std::make_shared<data::Position>();
-    data::Batches batches(numbers(31), data::Permuted{}, 1, 2, torch::kCPU, options, position);
+    data::Batches batches(
+        {.dataset = numbers(31), .policy = data::Permuted{}, .rank = 1, .size = 2}, options,
+        position);
     CHECK(batches.passes() == 2);
     CHECK(batches.size() == 6);
     std::vector<std::vector<std::int64_t>> rows;
@@ -180,8 +189,8 @@ TEST_CASE("MicroBatches.are_consecutive_and_the_place_moves_by_steps") {
     CHECK(samples == std::vector<std::int64_t>{0, 12, 12, 24, 24, 31});
     CHECK(ends == std::vector<bool>{false, true, false, true, false, true});
 
-    data::Batches sharded(numbers(31), data::Sharded{}, 1, 2, torch::kCPU, options,
-                          std::make_shared<data::Position>());
+    data::Batches sharded({.dataset = numbers(31), .policy = data::Sharded{}, .rank = 1, .size = 2},
+                          options, std::make_shared<data::Position>());
     CHECK(sharded.size() == 6);
     ends.clear();
     for ([[maybe_unused]] auto& batch : sharded) {
@@ -189,8 +198,9 @@ TEST_CASE("MicroBatches.are_consecutive_and_the_place_moves_by_steps") {
     }
     CHECK(ends == std::vector<bool>{false, true, false, true, false, true});
     CHECK(code_of([&] {
-              (void)data::Batches(numbers(31), data::Sharded{}, 1, 3, torch::kCPU, options,
-                                  std::make_shared<data::Position>());
+              (void)data::Batches(
+                  {.dataset = numbers(31), .policy = data::Sharded{}, .rank = 1, .size = 3},
+                  options, std::make_shared<data::Position>());
           }) == "RT-D14");
 }
 
@@ -349,9 +359,13 @@ TEST_CASE("Randomness.of_a_batch_depends_on_its_place_only") {
     for (const int size : {1, 2, 4}) {
         auto& drawn = of_size.emplace_back();
         for (int rank = 0; rank < size; ++rank) {
-            data::Batches batches(numbers(50), data::Permuted{}, rank, size, torch::kCPU,
+            data::Batches batches({.dataset = numbers(50),
+                                   .policy = data::Permuted{},
+                                   .rank = rank,
+                                   .size = size,
+                                   .random_seed = 17},
                                   {.size = 3, .shuffle = true, .micro_batches = 4},
-                                  std::make_shared<data::Position>(), 17);
+                                  std::make_shared<data::Position>());
             for (auto& batch : batches) {
                 drawn[batch["x"][0].item<std::int64_t>()] = torch::rand({1}).item<float>();
             }

@@ -376,8 +376,8 @@ TEST_CASE("Stream.windows_of_other_columns_are_an_error") {
         const data::Batch first({{"x", at::arange(3)}});
         const auto dataset =
             data::from_blocks(std::make_shared<Blocks>(std::vector<data::Batch>{first, other}));
-        data::Batches batches(dataset, data::Streaming{.lanes = 2}, 0, 1, at::kCPU, {.size = 6},
-                              std::make_shared<data::Position>());
+        data::Batches batches({.dataset = dataset, .policy = data::Streaming{.lanes = 2}},
+                              {.size = 6}, std::make_shared<data::Position>());
         return message_of([&] { (void)*batches.begin(); });
     };
     const auto named = text_of(data::Batch({{"y", at::arange(3)}}));
@@ -529,7 +529,7 @@ TEST_CASE("Stream.mixes_rows_that_are_sorted_by_class") {
     const auto blocks = std::make_shared<Numbers>(
         std::vector<std::int64_t>(static_cast<std::size_t>(classes * of_class / 12), 12));
     data::Batches batches(
-        data::from_blocks(blocks), data::Streaming{}, 0, 1, at::kCPU,
+        {.dataset = data::from_blocks(blocks), .policy = data::Streaming{}},
         {.size = size, .shuffle = true, .seed = 3, .memory_bytes = memory_for(1250, 24)},
         std::make_shared<data::Position>());
     std::vector<Rows> taken;
@@ -610,7 +610,9 @@ void check_read_whole(const data::Dataset& dataset, const D& policy) {
     const auto expected =
         take_apart(position, 1, to_the_end, loops_over<D>(dataset, alone, policy), column_x);
     const auto whole = [&](int rank, int size, const std::shared_ptr<data::Position>& place) {
-        return data::Batches(dataset, policy, rank, size, at::kCPU, options, place, {}, false);
+        return data::Batches(
+            {.dataset = dataset, .policy = policy, .rank = rank, .size = size, .is_split = false},
+            options, place);
     };
     data::Position on_three;
     const auto some = take_apart(on_three, 3, 2, whole, column_x);

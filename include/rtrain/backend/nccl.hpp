@@ -369,14 +369,19 @@ private:
                                 "NCCL could not connect: " + communicator->describe(state));
             }
         });
-        return std::make_shared<comm::NcclCollectives>(
-            std::move(communicator), device(), rank(), size(), state_->options.timeout,
-            [state = state_.get()](const char* what) {
-                // A training thread that is in MPI checks by itself.
-                if (const std::unique_lock lock(state->mpi, std::try_to_lock); lock) {
-                    state->cpu->check_peers(what);
-                }
-            });
+        return std::make_shared<comm::NcclCollectives>(std::move(communicator), device(), size(),
+                                                       watchdog_options());
+    }
+
+    [[nodiscard]] comm::NcclWatchdog::Options watchdog_options() const {
+        return {.rank = rank(),
+                .timeout = state_->options.timeout,
+                .look_at_peers = [state = state_.get()](const char* what) {
+                    // A training thread that is in MPI checks by itself.
+                    if (const std::unique_lock lock(state->mpi, std::try_to_lock); lock) {
+                        state->cpu->check_peers(what);
+                    }
+                }};
     }
 
     std::shared_ptr<State> state_;

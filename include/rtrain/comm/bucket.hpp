@@ -96,25 +96,33 @@ private:
 /// In-place all-reduce of a tensor in a bucket. Repeatable; one at a time for each bucket.
 class BucketAllReduce {
 public:
-    /// `across`: the ranks that reduce the same slice on other nodes; null for a rank without a
-    /// slice, or with one node. `slices`: number of ranks of each node that reduce one.
-    BucketAllReduce(Group& node, Group* across, int slices, const Calls& calls,
-                    std::shared_ptr<SharedBuckets> buckets, const at::Tensor& tensor,
-                    const Call& call, int divisor)
-        : node_(&node), calls_(&calls), buckets_(std::move(buckets)), call_(call),
-          slices_(Slices::balanced(tensor.numel(), slices)), element_(c10::elementSize(call.type)),
+    struct Ranks {
+        Group& node;
+        /// The ranks that reduce the same slice on other nodes; null for a rank without a slice, or
+        /// with one node.
+        Group* across;
+        int slices; ///< number of ranks of each node that reduce one
+        const Calls& calls;
+    };
+
+    BucketAllReduce(const Ranks& ranks, std::shared_ptr<SharedBuckets> buckets,
+                    const at::Tensor& tensor, const Call& call, int divisor)
+        : node_(&ranks.node), calls_(&ranks.calls), buckets_(std::move(buckets)), call_(call),
+          slices_(Slices::balanced(tensor.numel(), ranks.slices)),
+          element_(c10::elementSize(call.type)),
           offset_(static_cast<std::size_t>(static_cast<const std::byte*>(tensor.const_data_ptr()) -
                                            buckets_->mine())) {
         const at::Tensor mine =
-            tensor.view({-1}).narrow(0, slices_.begin(node.rank()), slices_.count(node.rank()));
+            tensor.view({-1}).narrow(0, slices_.begin(node_->rank()), slices_.count(node_->rank()));
         const Divisors divisors(call.type, divisor);
-        if (across != nullptr) {
-            across_.emplace(*across, calls, mine, call.op, divisors.across);
+        if (ranks.across != nullptr) {
+            across_.emplace(*ranks.across, *calls_, mine, call.op, divisors.across);
         }
-        here_ = {call.type, call.op, across == nullptr ? divisor : divisors.here};
+        here_ = {call.type, call.op, ranks.across == nullptr ? divisor : divisors.here};
     }
 
-    /// From the next start() on, finite() is available after done(). Call it on all ranks or none.
+    /// From the next start() on, finite() is available once poll() returns true. Call it on all
+    /// ranks or none.
     void check_finite() noexcept { checks_ = true; }
     /// True if all of the result is finite: each rank checks its slice while that is in cache.
     /// Empty unless requested.
@@ -133,15 +141,15 @@ public:
     }
 
     /// Advances as far as the other ranks allow; true when the tensor holds the result.
-    [[nodiscard]] bool done() {
-        if (phase_ == Phase::arriving && buckets_->stages().done()) {
+    [[nodiscard]] bool poll() {
+        if (phase_ == Phase::arriving && buckets_->stages().poll()) {
             calls_->require_agreement(*node_, buckets_->stages());
             reduce_here();
         }
-        if (phase_ == Phase::across && across_->done()) {
+        if (phase_ == Phase::across && across_->poll()) {
             hand_out();
         }
-        if (phase_ == Phase::sharing && buckets_->stages().done()) {
+        if (phase_ == Phase::sharing && buckets_->stages().poll()) {
             finite_ = true;
             for (int rank = 0; rank < node_->size(); ++rank) {
                 finite_ = finite_ && buckets_->stages().call_of(rank).finite;

@@ -106,7 +106,7 @@ public:
         struct Progress {
             Stages<Call>& stages;
             const Group* node;
-            bool done() { return stages.done(); }
+            bool poll() { return stages.poll(); }
             [[nodiscard]] std::vector<int> awaited() const {
                 return node != nullptr ? node->world_ranks(stages.absent()) : std::vector<int>();
             }

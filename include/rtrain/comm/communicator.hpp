@@ -192,16 +192,15 @@ public:
         const at::Tensor wide = widens ? exact::widened(tensor) : tensor;
         (void)calls_.begin(call);
         at::Tensor row = at::empty(wide.sizes().slice(1), wide.options());
-        MessageReduceScatter messages(all_, wide.view({-1}), rows_of(wide, size()), row, op,
-                                      divisor(op));
+        MessageReduceScatter messages(all_, wide.view({-1}), rows_of(wide, size()), row,
+                                      {wide.scalar_type(), op, divisor(op)});
         messages.reserve();
         messages.begin();
-        return {all_,
-                &calls_,
-                "reduce_scatter",
-                row,
-                std::move(messages),
-                widens ? std::optional(call.type) : std::nullopt};
+        Pending pending(all_, &calls_, "reduce_scatter", row, std::move(messages));
+        if (widens) {
+            pending.narrow_to(call.type);
+        }
+        return pending;
     }
 
     /// Returns zeroed memory for `elements` of a type, which the ranks of a node share and
@@ -265,7 +264,7 @@ public:
         return std::make_unique<SplitBarriers>(shared ? SlotRanks::of(all_, links_).node : nullptr,
                                                count);
     }
-    /// Waits until an operation of all ranks is done(). `what` names it in errors.
+    /// Waits until poll() of an operation of all ranks returns true. `what` names it in errors.
     template <class Progress>
     void wait(Progress& progress, const char* what) {
         all_.wait(progress, what);
@@ -361,18 +360,17 @@ private:
         const Slices slices = rows_of(tensor, size());
         const at::Tensor buffer = tensor.contiguous();
         at::Tensor row = at::empty(tensor.sizes().slice(1), tensor.options());
+        const Reduction reduction{call.type, call.op, divisor(call.op)};
         if (links_.within_one_node()) {
-            links_.node()->reduce_scatter(call, slices, bytes_of(buffer), bytes_of(row),
-                                          {call.type, call.op, divisor(call.op)});
+            links_.node()->reduce_scatter(call, slices, bytes_of(buffer), bytes_of(row), reduction);
         } else if (links_.node() == nullptr) {
-            MessageReduceScatter messages(all_, buffer.view({-1}), slices, row, call.op,
-                                          divisor(call.op));
+            MessageReduceScatter messages(all_, buffer.view({-1}), slices, row, reduction);
             messages.reserve();
             messages.begin();
             calls_.wait(all_, messages, call);
         } else { // fewer bytes between nodes than sending every rank its row
             at::Tensor copy = buffer.clone();
-            links_.all_reduce_across(call, copy, divisor(call.op));
+            links_.all_reduce_across(call, copy, reduction.divisor);
             row.copy_(copy[rank()]);
         }
         return row;
@@ -387,8 +385,9 @@ private:
     [[nodiscard]] AllReduce in_place(std::shared_ptr<SharedBuckets> buckets,
                                      const at::Tensor& tensor, const Call& call) {
         return {all_, calls_, call,
-                BucketAllReduce(links_.node()->group(), links_.across(), links_.places().slices(),
-                                calls_, std::move(buckets), tensor, call, divisor(call.op))};
+                BucketAllReduce(
+                    {links_.node()->group(), links_.across(), links_.places().slices(), calls_},
+                    std::move(buckets), tensor, call, divisor(call.op))};
     }
 
     Group all_;

@@ -37,7 +37,7 @@ public:
     [[nodiscard]] std::byte* next_slot() const { return slot(rank(), stages_.stage() + 1); }
     /// Begins a round: this rank's slot is complete.
     void publish(const Call& call) { stages_.publish(call); }
-    /// The ranks in this round; their slots can be read once `stages().done()`.
+    /// The ranks in this round; their slots can be read once `stages().poll()` returns true.
     [[nodiscard]] Stages<Call>& stages() noexcept { return stages_; }
     /// A rank's slot of this round; stays readable while the next one is written.
     [[nodiscard]] const std::byte* published_slot(int rank) const {

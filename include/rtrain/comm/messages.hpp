@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Collectives over messages, for ranks that share no memory. Each is started, advances when done()
-/// is polled, and never blocks by itself.
+/// Collectives over messages, for ranks that share no memory. Each is started, advances in poll(),
+/// and never blocks by itself.
 #pragma once
 
 #include <rtrain/comm/group.hpp>
@@ -40,10 +40,9 @@ public:
     /// `elements`: one dimension, contiguous, with one slice for each rank. The result is written
     /// to `own`, which may be this rank's slice.
     MessageReduceScatter(Group& group, at::Tensor elements, const Slices& slices, at::Tensor own,
-                         ReduceOp op, int divisor)
-        : group_(&group), elements_(std::move(elements)), slices_(slices),
-          own_(std::move(own)), reduction_{elements_.scalar_type(), op, divisor},
-          requests_(group.requests()) {
+                         const Reduction& reduction)
+        : group_(&group), elements_(std::move(elements)), slices_(slices), own_(std::move(own)),
+          reduction_(reduction), requests_(group.requests()) {
         if (group.size() > 1) {
             incoming_ = at::empty({group.size(), slices.count(group.rank())}, elements_.options());
         }
@@ -52,7 +51,7 @@ public:
     /// Reserves its position in the order of collectives; begin() may be called later.
     void reserve() { tag_ = group_->next_tag(); }
 
-    /// The elements must not be accessed until done().
+    /// The elements must not be accessed until poll() returns true.
     void begin() {
         exchange(
             *group_, requests_, tag_, [this](int peer) { return incoming_.select(0, peer); },
@@ -60,8 +59,8 @@ public:
         under_way_ = true;
     }
 
-    [[nodiscard]] bool done() {
-        if (under_way_ && requests_.done()) {
+    [[nodiscard]] bool poll() {
+        if (under_way_ && requests_.poll()) {
             reduce();
             under_way_ = false;
         }
@@ -105,7 +104,7 @@ public:
           slices_(Slices::balanced(elements_.numel(), group.size())),
           scatter_(group, elements_, slices_,
                    elements_.narrow(0, slices_.begin(group.rank()), slices_.count(group.rank())),
-                   op, divisor),
+                   {elements_.scalar_type(), op, divisor}),
           gather_(group.requests()) {}
 
     void reserve() {
@@ -122,12 +121,12 @@ public:
     }
 
     /// True when the tensor holds the result.
-    [[nodiscard]] bool done() {
-        if (phase_ == Phase::scatter && scatter_.done()) {
+    [[nodiscard]] bool poll() {
+        if (phase_ == Phase::scatter && scatter_.poll()) {
             share();
             phase_ = Phase::gather;
         }
-        if (phase_ == Phase::gather && gather_.done()) {
+        if (phase_ == Phase::gather && gather_.poll()) {
             phase_ = Phase::done;
         }
         return phase_ == Phase::done;
@@ -163,11 +162,11 @@ public:
         if (relative() != 0) {
             from_parent_.receive(tensor_, absolute(relative() & (relative() - 1)), tag_);
         }
-        (void)done(); // the root sends now
+        (void)poll(); // the root sends now
     }
 
-    [[nodiscard]] bool done() {
-        if (!received_ && from_parent_.done()) {
+    [[nodiscard]] bool poll() {
+        if (!received_ && from_parent_.poll()) {
             received_ = true;
             for (int bit = 1; bit < group_->size() && (relative() & bit) == 0; bit <<= 1) {
                 if (const int child = relative() | bit; child < group_->size()) {
@@ -175,7 +174,7 @@ public:
                 }
             }
         }
-        return received_ && to_children_.done();
+        return received_ && to_children_.poll();
     }
 
     /// The root has no parent to wait for, and may have returned long before the last rank has the
@@ -212,7 +211,7 @@ public:
             group, requests_, tag, [&](int peer) { return gathered.select(0, peer); },
             [&](int /*peer*/) { return gathered.select(0, group.rank()); });
     }
-    [[nodiscard]] bool done() { return requests_.done(); }
+    [[nodiscard]] bool poll() { return requests_.poll(); }
     [[nodiscard]] std::vector<int> awaited() const { return requests_.awaited(); }
 
 private:

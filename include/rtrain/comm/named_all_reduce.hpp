@@ -19,7 +19,7 @@
 
 namespace rtrain::comm {
 
-/// A MessageAllReduce whose ranks send each other the call, a few bytes, ahead of the data. done()
+/// A MessageAllReduce whose ranks send each other the call, a few bytes, ahead of the data. poll()
 /// throws CommError [RT-X10] if another rank's call differs.
 class NamedAllReduce {
 public:
@@ -58,12 +58,12 @@ public:
     }
 
     /// True when the tensor holds the result.
-    [[nodiscard]] bool done() {
-        const bool agreed = all_agree();
+    [[nodiscard]] bool poll() {
+        const bool agreed = poll_calls();
         try {
-            return sum_.done() && agreed;
+            return sum_.poll() && agreed;
         } catch (const CommError&) { // a message of a different size; its call arrived earlier
-            (void)all_agree();
+            (void)poll_calls();
             throw;
         }
     }
@@ -88,11 +88,11 @@ private:
     }
 
     /// Compares the calls that have arrived.
-    [[nodiscard]] bool all_agree() {
+    [[nodiscard]] bool poll_calls() {
         bool all = true;
         for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
             Peer& other = peers_[peer];
-            if (!other.agrees && other.requests.done()) {
+            if (!other.agrees && other.requests.poll()) {
                 Call theirs;
                 std::memcpy(&theirs, other.row.const_data_ptr(), sizeof theirs);
                 if (!(theirs == call_)) {

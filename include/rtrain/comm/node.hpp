@@ -111,18 +111,24 @@ public:
             return;
         }
         const Slices slices = Slices::balanced(elements, size());
-        in_pieces(call, slices, data, slice_of(call, slices, data), data, &reduction);
+        in_pieces(call, {.slices = slices,
+                         .data = data,
+                         .own = slice_of(call, slices, data),
+                         .all = data,
+                         .reduction = &reduction});
     }
 
     /// Combines slice `rank()` of every rank's `data` into `own`, which may be the slice itself.
     void reduce_scatter(const Call& call, const Slices& slices, const std::byte* data,
                         std::byte* own, const Reduction& reduction) {
-        in_pieces(call, slices, data, own, nullptr, &reduction);
+        in_pieces(call, {.slices = slices, .data = data, .own = own, .reduction = &reduction});
     }
 
     /// Sends every rank's slice of `data` to all ranks.
     void all_gather(const Call& call, const Slices& slices, std::byte* data) {
-        in_pieces(call, slices, data, slice_of(call, slices, data), data, nullptr);
+        in_pieces(
+            call,
+            {.slices = slices, .data = data, .own = slice_of(call, slices, data), .all = data});
     }
 
     void broadcast(const Call& call, std::byte* data, std::size_t bytes, int root) {
@@ -166,11 +172,20 @@ private:
         reduction.run({&data, 1}, sources_, elements);
     }
 
+    struct Pieces {
+        const Slices& slices;
+        const std::byte* data;
+        std::byte* own;
+        std::byte* all = nullptr;
+        const Reduction* reduction = nullptr;
+    };
     /// A reduce-scatter of `data` into `own`, with a `reduction`, and an all-gather of `own` into
     /// `all`, unless that is null. In one round piece k is published and piece k - 1, reduced
     /// meanwhile, collected: one barrier a piece.
-    void in_pieces(const Call& call, const Slices& slices, const std::byte* data, std::byte* own,
-                   std::byte* all, const Reduction* reduction) {
+    void in_pieces(const Call& call, const Pieces& of) {
+        const Slices& slices = of.slices;
+        std::byte* const all = of.all;
+        const Reduction* const reduction = of.reduction;
         const std::size_t element = c10::elementSize(call.type);
         const int mine = rounds_.rank();
         // A slot holds a piece for each rank, and a reduced one.
@@ -194,12 +209,13 @@ private:
             std::byte* const slot = rounds_.next_slot();
             std::byte* const reduced = slot + room_of(size());
             if (k > 0 && count(mine, k - 1) > 0) {
-                std::byte* const result = own + static_cast<std::size_t>((k - 1) * piece) * element;
+                std::byte* const result =
+                    of.own + static_cast<std::size_t>((k - 1) * piece) * element;
                 if (reduction != nullptr) {
                     sources_.clear();
                     for (int rank = 0; rank < size(); ++rank) {
                         sources_.push_back(rank == mine
-                                               ? data + offset(mine, k - 1)
+                                               ? of.data + offset(mine, k - 1)
                                                : rounds_.published_slot(rank) + room_of(mine));
                     }
                     reduction->run({&result, 1}, sources_, count(mine, k - 1));
@@ -213,7 +229,7 @@ private:
             }
             for (int part = 0; part < size() && reduction != nullptr; ++part) {
                 if (part != mine && k < pieces && count(part, k) > 0) {
-                    writer_.copy(slot + room_of(part), data + offset(part, k), bytes(part, k));
+                    writer_.copy(slot + room_of(part), of.data + offset(part, k), bytes(part, k));
                 }
             }
             meet(call);

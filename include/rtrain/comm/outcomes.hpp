@@ -133,7 +133,7 @@ public:
                     failed_at = Backoff::Clock::now();
                 }
             }
-            if (complete && (all_sent() || !died_.empty())) {
+            if (complete && (poll_sends() || !died_.empty())) {
                 return true;
             }
             const std::chrono::duration<double> since = // can be compared with any number
@@ -191,7 +191,7 @@ private:
         return true;
     }
 
-    [[nodiscard]] bool all_sent() {
+    [[nodiscard]] bool poll_sends() {
         bool sent = true;
         for (MPI_Request& request : sends_) {
             int finished = 0;

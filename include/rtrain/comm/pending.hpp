@@ -26,15 +26,16 @@ namespace rtrain::comm {
 template <class Operation>
 class Pending {
 public:
-    /// `calls`: where this one is recorded; null for messages between two ranks. `narrowed`: type
-    /// of the argument of exact::widened(), for the result.
-    Pending(Group& group, Calls* calls, const char* what, at::Tensor result, Operation operation,
-            std::optional<at::ScalarType> narrowed = std::nullopt)
+    /// `calls`: where this one is recorded; null for messages between two ranks.
+    Pending(Group& group, Calls* calls, const char* what, at::Tensor result, Operation operation)
         : group_(&group), calls_(calls), what_(what), result_(std::move(result)),
-          operation_(std::move(operation)), narrowed_(narrowed) {}
+          operation_(std::move(operation)) {}
+
+    /// wait() converts the result to `type`, from which exact::widened() converted the argument.
+    void narrow_to(at::ScalarType type) { narrowed_ = type; }
 
     /// Advances without blocking; true if complete.
-    bool poll() { return operation_.done(); }
+    bool poll() { return operation_.poll(); }
     /// Returns the ranks that it waits for.
     [[nodiscard]] std::vector<int> awaited() const { return operation_.awaited(); }
     /// Waits for the result. Throws as the blocking collective does.
@@ -65,10 +66,10 @@ class LaterGather {
 public:
     explicit LaterGather(Group& group) : group_(&group), tag_(group.next_tag()) {}
 
-    /// The rows must not be accessed until done().
+    /// The rows must not be accessed until poll() returns true.
     void begin(const at::Tensor& rows) { messages_.emplace(*group_, rows, tag_); }
     /// Called after begin(); never blocks.
-    [[nodiscard]] bool done() { return messages_->done(); }
+    [[nodiscard]] bool poll() { return messages_->poll(); }
     [[nodiscard]] std::vector<int> awaited() const { return messages_->awaited(); }
 
 private:
@@ -100,7 +101,7 @@ public:
         std::visit([&](auto& operation) { operation.start(call_); }, operation_);
     }
     bool poll() {
-        return std::visit([](auto& operation) { return operation.done(); }, operation_);
+        return std::visit([](auto& operation) { return operation.poll(); }, operation_);
     }
     void wait() {
         std::visit([this](auto& operation) { calls_->wait(*group_, operation, call_); },

@@ -37,7 +37,7 @@ public:
         }
     }
 
-    /// Sends a contiguous tensor's bytes, which must not change until done().
+    /// Sends a contiguous tensor's bytes, which must not change until poll() returns true.
     void send(const at::Tensor& tensor, int to, int tag) {
         each_piece(tensor, [&](const char* data, int count) {
             MPI_Request request = MPI_REQUEST_NULL;
@@ -62,7 +62,7 @@ public:
 
     /// True if all messages are sent and received; never blocks. Throws CommError [RT-X5] if a peer
     /// sends a message of a different size.
-    bool done() {
+    bool poll() {
         bool all_done = true;
         bool earlier_piece_missing = false;
         int earlier_from = -1;

@@ -41,7 +41,7 @@ public:
     }
 
     /// A receive that is not begun need not be cancelled when another rank fails.
-    bool done() {
+    bool poll() {
         int came = 0;
         if (!done_) {
             check_mpi(MPI_Iprobe(0, 0, comm_, &came, MPI_STATUS_IGNORE), "MPI_Iprobe");

@@ -91,11 +91,11 @@ public:
     }
 
     void poll() override {
-        if (current().is_open && rounds_.stages().done()) {
+        if (current().is_open && rounds_.stages().poll()) {
             add_up(current());
         }
         for (Round& round : under_way_) {
-            if (!round.is_open && round.exchange && round.exchange->done()) {
+            if (!round.is_open && round.exchange && round.exchange->poll()) {
                 complete(round);
             }
         }
@@ -143,10 +143,10 @@ private:
             const int mine = ranks_.across->rank();
             round.exchange.emplace(*ranks_.across, round.rounded, blocks,
                                    round.rounded.narrow(0, blocks.begin(mine), round.block),
-                                   ReduceOp::sum, 1);
+                                   Reduction{*sent_as_, ReduceOp::sum});
         } else {
             round.exchange.emplace(*ranks_.across, sums_of_node(round, own_blocks(round)), blocks,
-                                   round.to, ReduceOp::sum, 1);
+                                   round.to, Reduction{round.to.scalar_type(), ReduceOp::sum});
         }
         round.exchange->reserve();
     }
@@ -157,7 +157,7 @@ private:
     /// Before the next round, this one's slots must have been read: see rounds.hpp.
     void settle() {
         if (Round& round = current(); round.is_open) {
-            if (!rounds_.stages().done()) {
+            if (!rounds_.stages().poll()) {
                 calls_.wait(all_, rounds_.stages(), round.call);
             }
             add_up(round);

@@ -38,7 +38,7 @@ public:
         }
     }
     /// True if all have arrived at a place; never blocks.
-    [[nodiscard]] bool poll(std::size_t place) { return places_.empty() || places_[place].done(); }
+    [[nodiscard]] bool poll(std::size_t place) { return places_.empty() || places_[place].poll(); }
     /// Returns the ranks that have not arrived.
     [[nodiscard]] std::vector<int> awaited(std::size_t place) const {
         return places_.empty() ? std::vector<int>() : node_->world_ranks(places_[place].absent());

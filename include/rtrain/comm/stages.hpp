@@ -51,7 +51,7 @@ public:
     }
 
     /// True if all ranks have published this stage; never blocks.
-    [[nodiscard]] bool done() {
+    [[nodiscard]] bool poll() {
         while (seen_ < size_ && lines_[seen_].stage.load(std::memory_order_acquire) >= stage_) {
             ++seen_;
         }
@@ -69,7 +69,7 @@ public:
         return ranks;
     }
 
-    /// Returns a rank whose call differs from this rank's; once done().
+    /// Returns a rank whose call differs from this rank's; call it once poll() returns true.
     [[nodiscard]] std::optional<int> disagreeing() const {
         for (int rank = 0; rank < size_; ++rank) {
             if (!(call_of(rank) == call_of(rank_))) {

@@ -86,16 +86,16 @@ public:
     void add(WaitObserver& lookout) { lookouts_.push_back(&lookout); }
     void remove(WaitObserver& lookout) { std::erase(lookouts_, &lookout); }
 
-    /// Waits for `progress.done()`; `what` names the wait in errors, or `details(numbered)` does,
-    /// if it returns a text. `members` are the ranks that it waits for, unless `progress.awaited()`
-    /// is more exact. Throws PeerError if any rank has failed (RT-X1) or died (RT-X9) or one of
-    /// them has left (RT-X4). Throws what the WaitObserver throws, and CommError after the timeout
-    /// (RT-X2).
+    /// Waits until `progress.poll()` returns true; `what` names the wait in errors, or
+    /// `details(numbered)` does, if it returns a text. `members` are the ranks that it waits for,
+    /// unless `progress.awaited()` is more exact. Throws PeerError if any rank has failed (RT-X1)
+    /// or died (RT-X9) or one of them has left (RT-X4). Throws what the WaitObserver throws, and
+    /// CommError after the timeout (RT-X2).
     template <class Progress, class Details>
     void wait(Progress& progress, const char* what, const std::vector<int>& members,
               Details&& details) {
         const ExceptionGuard watch(*this);
-        if (progress.done()) {
+        if (progress.poll()) {
             return;
         }
         RankStatus& status = RankStatus::current();
@@ -104,7 +104,7 @@ public:
         bool is_detailed = false;
         std::string in_full;
         Backoff backoff(crowded_);
-        while (!progress.done()) {
+        while (!progress.poll()) {
             if (backoff.time_to_look_around()) {
                 if (!is_detailed && backoff.waited() > short_wait) {
                     is_detailed = true;

@@ -70,7 +70,15 @@ public:
     }
     /// True if all recorded rows could be read.
     [[nodiscard]] bool all_are_good() const noexcept { return all_are_good_; }
-    [[nodiscard]] bool none_is_good() const noexcept { return good_ == 0; } ///< none was good
+    /// Throws DataError [RT-D34] if none of the recorded rows is good. `first` names the first, and
+    /// `what` a row.
+    void require_good(const std::string& first, const char* what) const {
+        if (!rows_.empty() && good_ == 0) {
+            throw DataError("RT-D34", detail::concat(first, " and all ", rows_.size(), ' ', what,
+                                                     "s after it cannot be read, so that no good ",
+                                                     what, " can replace them"));
+        }
+    }
     /// For each row, the number of a good one.
     [[nodiscard]] const std::vector<std::int64_t>& rows() const noexcept { return rows_; }
 

@@ -25,19 +25,27 @@ struct EpochPlan;
 struct Position;
 class WindowMemory;
 
+/// A rank's part of a data set.
+struct ShardSpec {
+    Dataset dataset;
+    AnyPolicy policy;
+    int rank = 0;
+    int size = 1;                 ///< number of ranks
+    at::Device device = at::kCPU; ///< where batches are sent, one ahead of the loop
+    std::optional<std::uint64_t> random_seed = std::nullopt; ///< see Batches
+    bool is_split = true;         ///< if false, each rank reads all rows, whatever the policy
+    AllReduceMax agree = nullptr; ///< needed for rows that are not counted
+};
+
 /// Consecutive passes through this rank's rows. Each `begin()` starts a new epoch, except the first
 /// after a resumed checkpoint, which continues from the checkpoint's position, even on a different
 /// number of ranks.
 class Batches {
 public:
-    /// `position` is shared with the code that saves it. Batches are read on the CPU and sent to
-    /// `device`, one ahead of the loop. With `random_seed`, each batch seeds torch's generators
-    /// from it and its own position in the epoch. Unless `is_split`, each rank reads the whole data
-    /// set, whatever the policy. Rows that are not counted need `agree`.
-    Batches(Dataset dataset, AnyPolicy policy, int rank, int size, at::Device device,
-            BatchOptions options, std::shared_ptr<Position> position,
-            std::optional<std::uint64_t> random_seed = std::nullopt, bool is_split = true,
-            AllReduceMax agree = nullptr);
+    /// `position` is shared with the code that saves it. Batches are read on the CPU. With
+    /// `shard.random_seed`, each batch seeds torch's generators from it and its own position in the
+    /// epoch.
+    Batches(ShardSpec shard, BatchOptions options, std::shared_ptr<Position> position);
 
 private:
     class Reader; // batches_definitions.hpp
@@ -103,16 +111,9 @@ private:
     [[nodiscard]] EpochPlan course_of(std::int64_t epoch) const;
     [[nodiscard]] std::int64_t batches_of(std::int64_t epoch) const;
 
-    Dataset dataset_;
-    AnyPolicy policy_;
-    int rank_;
-    int size_;
-    at::Device device_;
+    ShardSpec shard_;
     BatchOptions options_;
     std::shared_ptr<Position> position_;
-    std::optional<std::uint64_t> random_seed_;
-    bool is_split_;
-    AllReduceMax agree_;
     std::shared_ptr<BatchCounters> counters_;
     std::shared_ptr<WindowMemory> memory_; ///< reused across epochs
 };

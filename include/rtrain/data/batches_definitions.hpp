@@ -49,7 +49,7 @@ public:
         : batches_(&batches), epoch_(epoch), steps_(StepClock::current().steps()),
           reads_once_(batches.course_of(epoch).epoch.each_once),
           feed_(make_feed(batches.policy(), batches.course_of(epoch), taken)),
-          loader_(new_loader()), pass_(std::move(pass)), prefetch_(batches.device_) {
+          loader_(new_loader()), pass_(std::move(pass)), prefetch_(batches.shard_.device) {
         const bool is_whole = taken == 0 && !pass_.has_ended();
         if (pass_.leads()) {
             LoopStatus::current().begin_loop(length());
@@ -94,9 +94,9 @@ private:
         count(begin, prefetch_.busy() - transferred);
         (void)StepClock::current().enter(StepPart::optimizer);
         if (!read_) {
-            if (given_ && batches_->rank_ == 0 && !pass_.has_ended() && feed_->repeated() > 0 &&
-                StepClock::current().steps() == steps_) {
-                say_repeated(pass_.position(), feed_->repeated(), batches_->dataset_.size());
+            if (given_ && batches_->shard_.rank == 0 && !pass_.has_ended() &&
+                feed_->repeated() > 0 && StepClock::current().steps() == steps_) {
+                say_repeated(pass_.position(), feed_->repeated(), batches_->shard_.dataset.size());
             }
             pass_.end();
             return;
@@ -119,7 +119,7 @@ private:
         counters.transfer.add_busy(transferred);
         if (read_) {
             counters.loop.add_batch(read_->batch);
-            if (!batches_->device_.is_cpu()) {
+            if (!batches_->shard_.device.is_cpu()) {
                 counters.transfer.add_batch(read_->batch);
             }
         }
@@ -130,17 +130,18 @@ private:
     [[nodiscard]] std::optional<Read> settled() {
         auto next = prefetch_.next([this] { return read(); });
         LaneSteps* const lanes = feed_->lanes();
-        while (lanes && next && !lanes->settle(next->portion, batches_->agree_)) {
+        while (lanes && next && !lanes->commit(next->portion, batches_->shard_.agree)) {
             loader_.reset();
             prefetch_.drop();
             if (lanes->is_over()) {
                 const Batches& all = *batches_;
                 if (all.position_->samples == 0 && !reads_once_ &&
                     (!all.options_.drop_last || lanes->found_none())) {
-                    throw lanes->no_batch(all.is_split_ ? all.size_ : 1);
+                    throw lanes->no_batch(all.shard_.is_split ? all.shard_.size : 1);
                 }
                 const LeftOut& left = lanes->left_out();
-                all.position_->leave_out(left.lanes, left.rows, all.rank_ == 0 && !reads_once_);
+                all.position_->leave_out(left.lanes, left.rows,
+                                         all.shard_.rank == 0 && !reads_once_);
                 return std::nullopt;
             }
             lanes->restart();
@@ -179,7 +180,7 @@ private:
         const ReadingFor pass(pass_of(batches, epoch));
         BatchCounters& counters = *batches.counters_;
         const auto begin = StageCounter::Clock::now();
-        Batch batch = feed.read(batches.dataset_, portion);
+        Batch batch = feed.read(batches.shard_.dataset, portion);
         const auto read = StageCounter::Clock::now();
         counters.read.add_busy(read - begin);
         if (!portion.is_short) { // the loop does not receive it
@@ -216,8 +217,9 @@ private:
         const BatchOptions& options = all.options_;
         LoopStatus::Length length{
             .rows = options.size,
-            .rows_of_all = options.size * std::max<std::int64_t>(options.micro_batches, all.size_)};
-        if (!all.dataset_.uncounted()) {
+            .rows_of_all =
+                options.size * std::max<std::int64_t>(options.micro_batches, all.shard_.size)};
+        if (!all.shard_.dataset.uncounted()) {
             const std::int64_t left = feed_->batches();
             length.total = all.position_->samples == 0 ? left : all.batches_of(epoch_);
             length.first = std::max<std::int64_t>(length.total - left, 0);
@@ -229,22 +231,23 @@ private:
     [[nodiscard]] static ReadingFor::Pass pass_of(const Batches& batches,
                                                   std::int64_t epoch) noexcept {
         const BatchOptions& options = batches.options_;
-        return {hash_of(options.seed, batches.random_seed_.value_or(0), epoch), options.shuffle,
-                options.memory_bytes};
+        return {hash_of(options.seed, batches.shard_.random_seed.value_or(0), epoch),
+                options.shuffle, options.memory_bytes};
     }
 
     /// Warns once that an epoch has no batch.
     void say_empty() const {
         const Batches& all = *batches_;
-        if (all.rank_ == 0 && all.options_.drop_last && !all.dataset_.uncounted() &&
+        if (all.shard_.rank == 0 && all.options_.drop_last && !all.shard_.dataset.uncounted() &&
             !std::exchange(all.position_->said_empty, true)) {
-            say_empty_epoch(all.dataset_.size(), all.options_.size * all.passes(),
-                            all.policy_.ranks_sharing(all.is_split_ ? all.size_ : 1));
+            say_empty_epoch(
+                all.shard_.dataset.size(), all.options_.size * all.passes(),
+                all.shard_.policy.ranks_sharing(all.shard_.is_split ? all.shard_.size : 1));
         }
     }
 
     void seed_generators(std::int64_t place, Draws draws) const {
-        if (const auto& seed = batches_->random_seed_) {
+        if (const auto& seed = batches_->shard_.random_seed) {
             at::manual_seed(hash_of(*seed, batches_->options_.seed, epoch_, place, draws));
         }
     }
@@ -282,16 +285,12 @@ RTRAIN_DOOR std::string order_of(const AnyPolicy& policy, const EpochPlan& cours
 }
 
 RTRAIN_DOOR
-Batches::Batches(Dataset dataset, AnyPolicy policy, int rank, int size, at::Device device,
-                 BatchOptions options, std::shared_ptr<Position> position,
-                 std::optional<std::uint64_t> random_seed, bool is_split, AllReduceMax agree)
-    : dataset_(std::move(dataset)), policy_(std::move(policy)), rank_(rank), size_(size),
-      device_(device), options_(std::move(options)), position_(std::move(position)),
-      random_seed_(random_seed), is_split_(is_split), agree_(std::move(agree)),
+Batches::Batches(ShardSpec shard, BatchOptions options, std::shared_ptr<Position> position)
+    : shard_(std::move(shard)), options_(std::move(options)), position_(std::move(position)),
       counters_(std::make_shared<BatchCounters>()), memory_(std::make_shared<WindowMemory>()) {
-    require_usable(options_, size);
+    require_usable(options_, shard_.size);
     // Copies to a device need pinned memory: threads that read ahead pin it, not the loop's thread.
-    options_.pin_memory = options_.pin_memory || (!device.is_cpu() && options_.threads > 0);
+    options_.pin_memory = options_.pin_memory || (!shard_.device.is_cpu() && options_.threads > 0);
 }
 
 RTRAIN_DOOR Batches::Iterator::Iterator(std::unique_ptr<Reader> reader) noexcept
@@ -317,7 +316,7 @@ RTRAIN_DOOR Batches::Iterator Batches::begin() const {
                                  "for a second, independent pass");
     }
     Pass pass;
-    if (position_->skips_pass()) {
+    if (position_->consume_skip()) {
         LoopStack::current().skip(*position_);
     } else {
         const EpochPlan course = course_of(position_->epoch);
@@ -333,7 +332,7 @@ RTRAIN_DOOR std::int64_t Batches::size() const {
     return batches_of(0);
 }
 RTRAIN_DOOR std::int64_t Batches::passes() const noexcept {
-    return std::max<std::int64_t>(options_.micro_batches / size_, 1);
+    return std::max<std::int64_t>(options_.micro_batches / shard_.size, 1);
 }
 RTRAIN_DOOR bool Batches::step_ends() const noexcept {
     return !position_->within_step;
@@ -353,23 +352,25 @@ RTRAIN_DOOR std::int64_t Batches::left_out() const noexcept {
 
 RTRAIN_DOOR const AnyPolicy& Batches::policy() const {
     static const AnyPolicy streaming = Streaming{};
-    if (!options_.shuffle || !policy_.streams_shuffled_blocks() || dataset_.uncounted()) {
-        return policy_;
+    if (!options_.shuffle || !shard_.policy.streams_shuffled_blocks() ||
+        shard_.dataset.uncounted()) {
+        return shard_.policy;
     }
-    const auto blocks = dataset_.blocks();
+    const auto blocks = shard_.dataset.blocks();
     const bool keeps =
         !blocks || (blocks->source().is_fixed() && blocks->bytes() <= options_.memory_bytes);
-    return keeps ? policy_ : streaming;
+    return keeps ? shard_.policy : streaming;
 }
 
 RTRAIN_DOOR EpochPlan Batches::course_of(std::int64_t epoch) const {
     const AnyPolicy& policy = this->policy();
-    const bool replicates = &policy != &policy_ && policy_.ranks_sharing(size_) == 1;
-    const bool is_split = is_split_ && !replicates;
-    const int ranks = is_split ? size_ : 1;
-    const auto uncounted = policy_.lanes() ? dataset_.uncounted() : nullptr;
-    const Dataset* const rows = uncounted ? uncounted->input() : &dataset_;
-    return {{rows ? rows->size() : 0, is_split ? rank_ : 0, ranks, epoch, options_.shuffle,
+    const bool replicates =
+        &policy != &shard_.policy && shard_.policy.ranks_sharing(shard_.size) == 1;
+    const bool is_split = shard_.is_split && !replicates;
+    const int ranks = is_split ? shard_.size : 1;
+    const auto uncounted = shard_.policy.lanes() ? shard_.dataset.uncounted() : nullptr;
+    const Dataset* const rows = uncounted ? uncounted->input() : &shard_.dataset;
+    return {{rows ? rows->size() : 0, is_split ? shard_.rank : 0, ranks, epoch, options_.shuffle,
              options_.seed, options_.drop_last,
              options_.each_row_once.value_or(!c10::GradMode::is_enabled())},
             options_.size,

@@ -238,13 +238,7 @@ private:
         each_row.feed(text);
         GoodRows good;
         add_good_rows(place, text, each_row.finish(), place.first_row, good);
-        if (good.stand_ins.none_is_good()) {
-            throw DataError(
-                "RT-D34",
-                detail::concat(
-                    tables_.row_name(part_of(place), 1), " and all ", place.rows,
-                    " rows after it cannot be read, so that no good row can replace them"));
-        }
+        good.stand_ins.require_good(tables_.row_name(part_of(place), 1), "row");
         return with_stand_ins(concatenate(good.batches), good.stand_ins);
     }
 

@@ -5,6 +5,8 @@
 /// it needs no CUDA headers.
 #pragma once
 
+#include <rtrain/data/each_tensor.hpp>
+
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -12,8 +14,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <chrono>
-#include <concepts>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,26 +21,6 @@
 #include <utility>
 
 namespace rtrain::data {
-
-/// Calls `visit(tensor)` for each tensor of a batch: a tensor, a Batch, torch's examples, and
-/// ranges of them. Ignores anything else.
-template <class T, class Visit>
-void each_tensor(T& batch, Visit& visit) {
-    if constexpr (std::same_as<T, at::Tensor>) {
-        visit(batch);
-    } else if constexpr (requires { batch.each_column(visit); }) {
-        batch.each_column(visit);
-    } else if constexpr (requires { std::begin(batch), std::end(batch); }) {
-        for (auto& item : batch) {
-            each_tensor(item, visit);
-        }
-    } else if constexpr (requires { batch.data; }) { // torch::data::Example
-        each_tensor(batch.data, visit);
-        if constexpr (requires { batch.target; }) {
-            each_tensor(batch.target, visit);
-        }
-    }
-}
 
 /// The stream that copies batches to a device, the same for all passes: CUDA's pool has 32, which
 /// collectives share.
@@ -124,7 +104,7 @@ private:
                 const c10::StreamGuard guard(stream_);
                 tensor = tensor.pin_memory().to(device_, /*non_blocking=*/true);
             };
-            each_tensor(*batch, copy);
+            detail::each_tensor(*batch, copy);
             copied_.record(stream_);
         }
 
@@ -138,7 +118,7 @@ private:
                     implementation_.recordDataPtrOnStream(tensor.storage().data_ptr(), current);
                 }
             };
-            each_tensor(batch, keep);
+            detail::each_tensor(batch, keep);
         }
 
     private:

@@ -80,13 +80,7 @@ public:
             }
             ++row;
         });
-        if (row > 0 && stand_ins.none_is_good()) {
-            throw DataError(
-                "RT-D34",
-                detail::concat(
-                    rows.name_of(0), " and all ", rows.block.rows,
-                    " rows after it cannot be read, so that no good row can replace them"));
-        }
+        stand_ins.require_good(rows.name_of(0), "row");
         return with_stand_ins(batch.finish(), stand_ins);
     }
 

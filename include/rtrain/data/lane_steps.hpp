@@ -36,7 +36,7 @@ struct LeftOut {
     std::int64_t rows = 0;  ///< source rows left in them; 0 for generators
 };
 
-/// The loop's thread calls next() and settle(). Any thread that reads ahead may call read() and
+/// The loop's thread calls next() and commit(). Any thread that reads ahead may call read() and
 /// read_ahead(), which assume that every step is taken.
 class LaneSteps {
 public:
@@ -55,18 +55,18 @@ public:
     LaneSteps(const Shape& shape, Lanes lanes, std::vector<LanePosition> places,
               std::int64_t taken);
 
-    /// The next batch of this rank; always valid until settle() ends the epoch.
+    /// The next batch of this rank; always valid until commit() ends the epoch.
     [[nodiscard]] BatchRequest next();
-    /// Reads its rows; none if the step cannot be taken, which settle() handles.
+    /// Reads its rows; none if the step cannot be taken, which commit() handles.
     [[nodiscard]] Batch read(BatchRequest& portion) { return reader_->read(portion); }
     /// Reads something that a later batch needs. False if there is nothing to do now.
     [[nodiscard]] bool read_ahead() { return reader_->read_ahead(); }
 
-    /// True if all ranks take the batch that was read; `portion` is then updated with their
+    /// Returns true if all ranks take the batch that was read; `portion` is then updated with their
     /// position. Otherwise the epoch is_over(), or later batches must be read again after
     /// restart(). *Collective* at the first batch of a step if micro-batches are spread across
     /// ranks. Throws DataError [RT-D74].
-    [[nodiscard]] bool settle(BatchRequest& portion, const AllReduceMax& agree);
+    [[nodiscard]] bool commit(BatchRequest& portion, const AllReduceMax& agree);
     /// Continues from the last step that was taken. No thread may be reading.
     void restart();
 

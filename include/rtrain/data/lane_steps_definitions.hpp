@@ -55,7 +55,7 @@ RTRAIN_DOOR BatchRequest LaneSteps::next() {
     return portion;
 }
 
-RTRAIN_DOOR bool LaneSteps::settle(BatchRequest& portion, const AllReduceMax& agree) {
+RTRAIN_DOOR bool LaneSteps::commit(BatchRequest& portion, const AllReduceMax& agree) {
     if (portion.pass == 0) {
         if (is_over_) {
             return false;

@@ -26,9 +26,9 @@ public:
     [[nodiscard]] std::int64_t number() const noexcept { return number_; }
     [[nodiscard]] const LanePosition& place() const noexcept { return place_; }
 
-    /// True if there is a row; reads ahead to the next row, or to the end.
-    [[nodiscard]] bool has_row(LaneChunks& chunks);
-    /// Row `second` of `first`; requires has_row().
+    /// Reads ahead to the next row, or to the end; true if there is a row.
+    [[nodiscard]] bool advance(LaneChunks& chunks);
+    /// Row `second` of `first`; call it after advance() returned true.
     [[nodiscard]] std::pair<std::shared_ptr<const Batch>, std::int64_t> take();
 
 private:

@@ -23,7 +23,7 @@
 
 namespace rtrain::data {
 
-RTRAIN_DOOR bool Lane::has_row(LaneChunks& chunks) {
+RTRAIN_DOOR bool Lane::advance(LaneChunks& chunks) {
     while (row_ == chunk_.of.size()) {
         if (place_.has_ended) {
             return false;
@@ -74,7 +74,7 @@ RTRAIN_DOOR Batch LaneGroup::take(LaneChunks& chunks, std::int64_t rows) {
         if (!next) {
             break;
         }
-        if (next->has_row(chunks)) {
+        if (next->advance(chunks)) {
             auto [part, row] = next->take();
             const auto [known, is_new] =
                 number_of.emplace(part.get(), static_cast<std::int64_t>(parts.size()));
@@ -94,7 +94,7 @@ RTRAIN_DOOR Batch LaneGroup::take(LaneChunks& chunks, std::int64_t rows) {
 
 RTRAIN_DOOR void LaneGroup::find_ends(LaneChunks& chunks) {
     for (Lane& lane : lanes_) {
-        (void)lane.has_row(chunks);
+        (void)lane.advance(chunks);
     }
 }
 

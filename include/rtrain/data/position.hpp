@@ -73,8 +73,8 @@ struct Position {
     bool said_repeated = false; ///< warned about an evaluation that repeated rows
     std::int64_t left_out = 0;  ///< rows that the last whole pass did not reach
 
-    /// Called before a pass: true if the checkpoint was made after it, so it is skipped.
-    [[nodiscard]] bool skips_pass() noexcept {
+    /// Called before a pass; true if the checkpoint was made after it, so it is skipped.
+    [[nodiscard]] bool consume_skip() noexcept {
         if (!resume_path || resume_path->is_over() || passes_to_skip == 0) {
             return false;
         }

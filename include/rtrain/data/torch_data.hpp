@@ -274,7 +274,7 @@ public:
 private:
     /// Begins a pass; one that has already ended if it is to be skipped.
     [[nodiscard]] Pass begin_pass() {
-        if (position_->skips_pass()) {
+        if (position_->consume_skip()) {
             LoopStack::current().skip(*position_);
             return Pass();
         }
@@ -322,22 +322,28 @@ private:
     std::optional<LoaderEpoch> epoch_; ///< of the loader's DistributedSampler
 };
 
+/// A rank's part of the rows of a torch::data loader.
+struct LoaderShard {
+    EpochRequest epoch;
+    at::Device device = at::kCPU;
+    std::shared_ptr<Position> position;               ///< shared with the code that saves it
+    std::optional<bool> each_row_once = std::nullopt; ///< see BatchOptions
+};
+
 /// A loader over this rank's rows of `dataset`; its sampler is a DistributedSampler.
 template <class D>
 [[nodiscard]] auto make_distributed_loader(D dataset, const torch::data::DataLoaderOptions& options,
-                                           EpochRequest epoch, at::Device device,
-                                           std::shared_ptr<Position> position,
-                                           std::optional<bool> each_row_once = std::nullopt) {
+                                           LoaderShard shard) {
     if (!dataset.size().has_value()) {
         throw DataError("RT-D10", "a torch::data data set without a size cannot be split between "
                                   "ranks by rows; use a data set with a known size()");
     }
-    epoch.rows = static_cast<std::int64_t>(*dataset.size());
-    const LoaderEpoch of{epoch, each_row_once, options.drop_last()};
+    shard.epoch.rows = static_cast<std::int64_t>(*dataset.size());
+    const LoaderEpoch of{shard.epoch, shard.each_row_once, options.drop_last()};
     auto loader = torch::data::make_data_loader(std::move(dataset),
-                                                DistributedSampler(of, position), options);
+                                                DistributedSampler(of, shard.position), options);
     using Loader = typename decltype(loader)::element_type;
-    return DeviceLoader<Loader>(std::move(loader), device, std::move(position), of);
+    return DeviceLoader<Loader>(std::move(loader), shard.device, std::move(shard.position), of);
 }
 
 /// Replaces a loader's sampler by a DistributedSampler, as Ray Train's prepare_data_loader does:
@@ -347,14 +353,13 @@ template <class D>
 template <class D, class Sampler>
 [[nodiscard]] auto
 distribute_loader(std::unique_ptr<torch::data::StatelessDataLoader<D, Sampler>> loader,
-                  EpochRequest epoch, at::Device device, std::shared_ptr<Position> position,
-                  std::optional<bool> each_row_once = std::nullopt) {
+                  LoaderShard shard) {
     using Loader = torch::data::StatelessDataLoader<D, Sampler>;
     constexpr bool distributed =
         std::is_base_of_v<DistributedSampler, Sampler> ||
         std::is_base_of_v<torch::data::samplers::DistributedSampler<>, Sampler>;
     if constexpr (distributed) {
-        return DeviceLoader<Loader>(std::move(loader), device);
+        return DeviceLoader<Loader>(std::move(loader), shard.device);
     } else {
         // The data set is a protected member of torch's loader and has no accessor.
         struct Access : Loader {
@@ -370,9 +375,8 @@ distribute_loader(std::unique_ptr<torch::data::StatelessDataLoader<D, Sampler>> 
         }
         torch::data::DataLoaderOptions options(full.batch_size);
         options.enforce_ordering(full.enforce_ordering).drop_last(full.drop_last);
-        epoch.shuffle = std::is_base_of_v<torch::data::samplers::RandomSampler, Sampler>;
-        return make_distributed_loader(std::move(*dataset), options, epoch, device,
-                                       std::move(position), each_row_once);
+        shard.epoch.shuffle = std::is_base_of_v<torch::data::samplers::RandomSampler, Sampler>;
+        return make_distributed_loader(std::move(*dataset), options, std::move(shard));
     }
 }
 

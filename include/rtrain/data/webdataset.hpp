@@ -107,13 +107,7 @@ public:
             }
             ++row;
         });
-        if (row > 0 && stand_ins.none_is_good()) {
-            throw DataError(
-                "RT-D34",
-                detail::concat(
-                    rows.name_of(0), " and all ", rows.block.rows,
-                    " samples after it cannot be read, so that no good sample can replace them"));
-        }
+        stand_ins.require_good(rows.name_of(0), "sample");
         return with_stand_ins(finish(columns, keys), stand_ins);
     }
 

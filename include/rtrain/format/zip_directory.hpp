@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <iterator>
 #include <map>
 #include <span>
@@ -97,9 +98,9 @@ struct Extent {
     return {file.number(end64 + 48, 8), file.number(end64 + 40, 8), file.number(end64 + 32, 8)};
 }
 
-/// Replaces the sizes and the offset that did not fit into 32 bits.
+/// Replaces the `values`, sizes and an offset, that did not fit into 32 bits.
 inline void read_extra(const Reader& file, std::uint64_t place, std::uint64_t end,
-                       std::uint64_t& size, std::uint64_t& packed, std::uint64_t& local) {
+                       std::initializer_list<std::uint64_t*> values) {
     while (end - place >= 4) {
         const std::uint64_t field = file.number(place, 2);
         const std::uint64_t field_end = place + 4 + file.number(place + 2, 2);
@@ -108,7 +109,7 @@ inline void read_extra(const Reader& file, std::uint64_t place, std::uint64_t en
             break;
         }
         if (field == 1) {
-            for (std::uint64_t* const value : {&size, &packed, &local}) {
+            for (std::uint64_t* const value : values) {
                 if (*value == in_extra && field_end - place >= 8) {
                     *value = file.number(place, 8);
                     place += 8;
@@ -161,7 +162,7 @@ inline void require_apart(std::vector<Place> places) {
         const std::string name(file.text(place + zip::entry_size, name_size));
         const std::uint64_t extra = place + zip::entry_size + name_size;
         (void)file.text(extra, extra_size);
-        zip::read_extra(file, extra, extra + extra_size, record.size, packed, local);
+        zip::read_extra(file, extra, extra + extra_size, {&record.size, &packed, &local});
         if (!is_plain_text(name)) {
             throw std::invalid_argument("a record's name has control characters or is not UTF-8");
         }

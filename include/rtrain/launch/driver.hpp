@@ -32,16 +32,27 @@
 
 namespace rtrain::launch {
 
+struct DriverOptions {
+    FitCall call;
+    const Config& config; ///< must be the ranks', too
+    const ScalingConfig& scaling;
+    const RunConfig& run;
+    /// Called when processes have died or hung, so that no rank can report it; throws nothing.
+    std::function<void(const Failure&)> tell;
+    track::RankLogs* logs; ///< receive the ranks' output, unless null
+    /// Called when another run begins in ranks that have completed one; sets `config`, `run`,
+    /// `tell` and `logs` to those of that run.
+    std::function<void(const std::string&)> on_run;
+};
+
+/// Launches the ranks for a call, and relaunches them after failures as often as `run.failure`
+/// allows.
 class Driver {
 public:
-    /// `tell`, `logs`, `on_run`: see drive().
-    Driver(FitCall call, const Config& config, const ScalingConfig& scaling, const RunConfig& run,
-           std::function<void(const Failure&)> tell, track::RankLogs* logs,
-           std::function<void(const std::string&)> on_run)
-        : call_(call), config_(config), run_(run), tell_(std::move(tell)), logs_(logs),
-          on_run_(std::move(on_run)), handlers_({SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGCHLD}),
+    explicit Driver(DriverOptions options)
+        : options_(std::move(options)), handlers_({SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGCHLD}),
           signals_(io_, SIGCHLD),
-          supervisor_(io_, task(), scaling, run.failure, [this](RunEnd end) {
+          supervisor_(io_, task(), options_.scaling, options_.run.failure, [this](RunEnd end) {
               end_ = std::move(end);
               io_.stop();
           }) {
@@ -52,12 +63,12 @@ public:
     Driver(const Driver&) = delete;
     Driver& operator=(const Driver&) = delete;
 
-    /// Returns the outcome of the call. A signal that ends this program is raised again. Throws
-    /// std::bad_alloc; then the destructor kills the ranks.
+    /// Returns the outcome of the call, after all ranks have exited. A signal that ends this
+    /// program is raised again. Throws std::bad_alloc; then the destructor kills the ranks.
     FitOutcome run() {
         const SaysOnScreen on_screen;
         listen();
-        const PreemptionPoller notices(run_.failure.preemption_notice, [this] {
+        const PreemptionPoller notices(options_.run.failure.preemption_notice, [this] {
             boost::asio::post(io_, [this] { supervisor_.make_room(); });
         });
         supervisor_.start();
@@ -69,17 +80,17 @@ public:
         }
         console::Screen::current().take_off();
         wait_for_reader();
-        if (logs_ != nullptr) {
-            logs_->close();
+        if (options_.logs != nullptr) {
+            options_.logs->close();
         }
-        call_.session.remove_directories(); // a signal may end this program at any time now
+        options_.call.session.remove_directories(); // a signal may end this program at any time now
         if (fatal_signal_) {
             ::signal(*fatal_signal_, SIG_DFL);
             ::raise(*fatal_signal_);
         }
         FitOutcome ending = end_->result ? ending_from(json::parse(*end_->result).as_object())
                                          : FitOutcome{.failure = end_->failure};
-        call_.session.record(call_.number, ending);
+        options_.call.session.record(options_.call.number, ending);
         return ending;
     }
 
@@ -101,45 +112,46 @@ private:
     };
 
     [[nodiscard]] Task task() {
-        return {.program = Program::self(),
-                .prepare =
-                    [this](bool remote, const std::vector<std::string>& skip) {
-                        return surroundings(remote, skip);
-                    },
-                .result = [this] { return call_.session.recorded_text(call_.number); },
-                .keep_result =
-                    [this](const std::string& ending) {
-                        call_.session.record_text(call_.number, ending);
-                    },
-                .failure_in = &failure_in,
-                .without_result = {.kind = Failure::Kind::configuration,
-                                   .code = "RT-L3",
-                                   .message = detail::concat(
-                                       "the ranks ended without reaching fit() call number ",
-                                       call_.number + 1,
-                                       " of this program; main() must make the same calls "
-                                       "in every process")},
-                .on_failure = [this](const Failure& failure) { tell_of(failure); },
-                .heard =
-                    [this](OutputStream stream, const RankLine& line) {
-                        if (logs_ != nullptr) {
-                            logs_->add(line.rank, stream, line.text);
-                        }
-                    },
-                .on_restart = [this] { begin_logs(); },
-                .on_run =
-                    [this](const std::string& what) {
-                        on_run_(what);
-                        begin_logs();
-                    }};
+        return {
+            .program = Program::self(),
+            .prepare =
+                [this](bool remote, const std::vector<std::string>& skip) {
+                    return surroundings(remote, skip);
+                },
+            .result = [this] { return options_.call.session.recorded_text(options_.call.number); },
+            .keep_result =
+                [this](const std::string& ending) {
+                    options_.call.session.record_text(options_.call.number, ending);
+                },
+            .failure_in = &failure_in,
+            .without_result = {.kind = Failure::Kind::configuration,
+                               .code = "RT-L3",
+                               .message = detail::concat(
+                                   "the ranks ended without reaching fit() call number ",
+                                   options_.call.number + 1,
+                                   " of this program; main() must make the same calls "
+                                   "in every process")},
+            .on_failure = [this](const Failure& failure) { tell_of(failure); },
+            .heard =
+                [this](OutputStream stream, const RankLine& line) {
+                    if (options_.logs != nullptr) {
+                        options_.logs->add(line.rank, stream, line.text);
+                    }
+                },
+            .on_restart = [this] { begin_logs(); },
+            .on_run =
+                [this](const std::string& what) {
+                    options_.on_run(what);
+                    begin_logs();
+                }};
     }
 
     [[nodiscard]] LaunchEnvironment surroundings(bool remote,
                                                  const std::vector<std::string>& skip) {
         begin_logs();
-        Session& session = call_.session;
-        session.forget(call_.number);
-        session.leave_config(call_.number, config_);
+        Session& session = options_.call.session;
+        session.forget(options_.call.number);
+        session.leave_config(options_.call.number, options_.config);
         LaunchEnvironment given{.variables = session.rank_variables(remote),
                                 .directory = session.directory()};
         given.keeps_input = !given.variables.empty();
@@ -152,8 +164,8 @@ private:
         }
         given.variables.merge(std::map<std::string, std::string>{
             {Session::directory_variable, given.directory.string()},
-            {Session::fit_variable, std::to_string(call_.number)},
-            {Session::name_variable, run_.name},
+            {Session::fit_variable, std::to_string(options_.call.number)},
+            {Session::name_variable, options_.run.name},
             {Session::columns_variable, std::to_string(columns())},
             {Session::skip_variable, skipped}});
         return given;
@@ -183,8 +195,8 @@ private:
     }
 
     void begin_logs() {
-        if (logs_ != nullptr) {
-            logs_->begin();
+        if (options_.logs != nullptr) {
+            options_.logs->begin();
         }
     }
 
@@ -193,7 +205,7 @@ private:
         using Kind = Failure::Kind;
         if (failure.kind == Kind::died || failure.kind == Kind::hang ||
             failure.kind == Kind::interrupted) {
-            tell_(failure);
+            options_.tell(failure);
         }
     }
 
@@ -241,12 +253,7 @@ private:
         return !first_signal_ || Clock::now() - *first_signal_ < echo;
     }
 
-    FitCall call_;
-    const Config& config_;
-    const RunConfig& run_;
-    std::function<void(const Failure&)> tell_;
-    track::RankLogs* logs_;
-    std::function<void(const std::string&)> on_run_;
+    DriverOptions options_;
     std::optional<Clock::time_point> first_signal_; ///< the one that preempted the run
     std::optional<int> fatal_signal_;
     bool has_heard_ = false; ///< stops waiting for the reader
@@ -256,19 +263,5 @@ private:
     boost::asio::signal_set signals_;
     Supervisor supervisor_;
 };
-
-/// Launches the ranks for a call, relaunches them after failures as often as `run.failure` allows,
-/// and returns how they ended. `config` must be the ranks', too. `tell` is called when processes
-/// have died or hung, so that no rank can report it; it throws nothing. `logs`, unless null,
-/// receive the ranks' output. `on_run` is called when another run begins in ranks that have
-/// completed one; it must set `config`, `run`, `tell` and `logs` to those of that run. Throws
-/// std::bad_alloc after all ranks have exited.
-[[nodiscard]] inline FitOutcome drive(FitCall call, const Config& config,
-                                      const ScalingConfig& scaling, const RunConfig& run,
-                                      std::function<void(const Failure&)> tell,
-                                      track::RankLogs* logs,
-                                      std::function<void(const std::string&)> on_run) {
-    return Driver(call, config, scaling, run, std::move(tell), logs, std::move(on_run)).run();
-}
 
 } // namespace rtrain::launch

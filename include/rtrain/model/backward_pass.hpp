@@ -83,12 +83,12 @@ private:
         known.push_back(task);
         torch::autograd::Engine::get_default_engine().queue_callback([watch] {
             if (watch->pass != nullptr) {
-                watch->pass->task_has_ended(watch);
+                watch->pass->end_task(watch);
             }
         });
     }
 
-    void task_has_ended(const std::shared_ptr<Watch>& watch) {
+    void end_task(const std::shared_ptr<Watch>& watch) {
         // A node is still being evaluated although this task has ended: the task is nested in it.
         const auto outer = torch::autograd::get_current_node();
         if (outer && follow_behind(*outer, watch)) {

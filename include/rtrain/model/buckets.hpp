@@ -34,6 +34,7 @@ struct BucketPlan {
     at::TensorOptions type;
     std::int64_t elements = 0;
     std::vector<Member> members;
+    std::size_t number = 0; ///< among the buckets of the model
 };
 
 /// `wanted`: by parameter, whether it gets a place.
@@ -54,7 +55,7 @@ plan_buckets(const std::vector<NamedParameter>& parameters, const std::vector<bo
             plans.back().type.device() == type.device() &&
             plans.back().elements * static_cast<std::int64_t>(parameter.element_size()) < limit;
         if (!fits) {
-            plans.push_back({type, 0, {}});
+            plans.push_back({.type = type, .members = {}, .number = plans.size()});
         }
         plans.back().members.push_back({i, plans.back().elements});
         plans.back().elements += parameter.numel();

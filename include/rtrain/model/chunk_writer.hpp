@@ -29,7 +29,8 @@ public:
     /// (in_memory_order()); zeros where it is undefined.
     template <class GradientOf>
     void write(const Chunk& chunk, std::byte* slot, double divisor, GradientOf&& gradient_of) {
-        at::Tensor blocks = tensor_at(slot, {owners_ * chunk.block}, chunk.type, device_);
+        at::Tensor blocks =
+            tensor_at(slot, {owners_ * chunk.block}, at::device(device_).dtype(chunk.type));
         const at::Tensor scale = scale_for(divisor, chunk.type);
         for (const Chunk::Member& member : chunk.members) {
             const at::Tensor flat = gradient_of(member.parameter);

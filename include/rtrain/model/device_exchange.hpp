@@ -67,7 +67,7 @@ private:
             const std::int64_t bytes = bytes_for(weight.slices.count(rank));
             if (bytes > 0) {
                 add(tensor_at(weight.memory + bytes_for(weight.slices.begin(rank)), {bytes},
-                              at::kByte, device_),
+                              at::device(device_).dtype(at::kByte)),
                     rows_[rank].narrow(0, begin, bytes));
                 begin += bytes;
             }

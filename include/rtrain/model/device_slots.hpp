@@ -60,7 +60,7 @@ public:
             return;
         }
         at::Tensor rows = tensor_at(static_cast<std::byte*>(round.slot.data_ptr()),
-                                    {backend_.size(), block}, type, device_);
+                                    {backend_.size(), block}, at::device(device_).dtype(type));
         if (comm::is_rounded(type, sent_as_)) {
             rows = rows.to(*sent_as_);
         }

@@ -207,7 +207,7 @@ protected:
 private:
     /// Registers what each replay of a step relies on.
     void take_part(Recording& recording) {
-        if (!recording.is_new(this)) {
+        if (!recording.remember(this)) {
             return;
         }
         const std::vector<at::Tensor> parameters = shared();

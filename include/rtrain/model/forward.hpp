@@ -3,8 +3,8 @@
 /// Runs a model's forward, under autocast where its options say so.
 #pragma once
 
+#include <rtrain/data/each_tensor.hpp>
 #include <rtrain/model/autocast.hpp>
-#include <rtrain/model/each_tensor.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>

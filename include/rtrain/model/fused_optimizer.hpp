@@ -210,12 +210,8 @@ template <detail::Fusible O>
 class FusedOptimizer final : public detail::ShardedOptimizerBase<O> {
 public:
     explicit FusedOptimizer(O optimizer, const detail::SharedModels& models = {})
-        : detail::ShardedOptimizerBase<O>(std::move(optimizer), models) {
-        connect();
-    }
-    FusedOptimizer(FusedOptimizer&& other) : detail::ShardedOptimizerBase<O>(std::move(other)) {
-        connect();
-    }
+        : detail::ShardedOptimizerBase<O>(std::move(optimizer), models) {}
+    FusedOptimizer(FusedOptimizer&& other) : detail::ShardedOptimizerBase<O>(std::move(other)) {}
 
     void loaded(const at::Tensor& parameter) override {
         detail::ShardedOptimizerBase<O>::loaded(parameter);
@@ -225,27 +221,13 @@ public:
     /// Updates the parameters that have a gradient; sparse gradients count as dense ones. Throws
     /// ModelError [RT-M8] for parameters that are not real floating-point numbers.
     at::Tensor step(typename O::LossClosure closure = nullptr) override {
-        at::Tensor loss;
-        if (closure) {
-            const at::AutoGradMode with_gradients(true);
-            loss = closure();
-        }
-        this->parts_.begin_step(*this);
-        step_all();
-        this->parts_.end_step();
-        return loss;
+        return this->step_parts(closure);
     }
 
 private:
     using Kernel = detail::Fused<O>;
 
-    void connect() {
-        this->parts_.connect([this] { step_all(); });
-    }
-    void step_all() {
-        this->parts_.run(*this, [this] { step_now(); });
-    }
-    void step_now() {
+    void step_now() override {
         const torch::NoGradGuard no_grad;
         for (auto& group : this->param_groups()) {
             step_group(group);

@@ -158,7 +158,7 @@ private:
         bool is_new = false;
         Resident* other = nullptr;
         each_unit(call, [&](Resident& unit) {
-            is_new = !unit.owner->has(unit, number) || is_new;
+            is_new = !unit.owner->touch(unit, number) || is_new;
             if (other != nullptr && other != &unit) {
                 other->is_along = unit.is_along = true;
             }
@@ -180,8 +180,8 @@ private:
         return ++threads << of_operators;
     }
 
-    /// True if the use changes nothing.
-    [[nodiscard]] bool has(Resident& unit, std::uint64_t number) {
+    /// Marks a unit as used by an operator; true if it need not be gathered.
+    [[nodiscard]] bool touch(Resident& unit, std::uint64_t number) {
         if (!is_its_thread()) {
             return false;
         }

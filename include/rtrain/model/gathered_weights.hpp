@@ -31,12 +31,8 @@ namespace rtrain::detail {
 class GatheredWeights final : public WeightMemory {
 public:
     /// Takes rank 0's values, a parameter at a time. *Collective.* Throws CommError [RT-X12].
-    GatheredWeights(AnyBackend& backend, ShardTransport& ranks,
-                    const std::vector<NamedParameter>& parameters,
-                    const std::vector<at::ScalarType>& types, bool parts_on_host,
-                    std::vector<Unit> units, int slots)
-        : WeightMemory(backend, ranks, parameters, types, parts_on_host), units_(std::move(units)),
-          views_(parameters.size()) {
+    GatheredWeights(const Contents& of, std::vector<Unit> units, int slots)
+        : WeightMemory(of), units_(std::move(units)), views_(of.parameters.size()) {
         const torch::NoGradGuard no_grad;
         lay_out_units();
         const std::size_t bytes = slot_bytes_ * static_cast<std::size_t>(slots);
@@ -196,7 +192,7 @@ private:
         const Place& place = places_[index];
         if (place.part.numel() > 0) {
             const at::Tensor whole =
-                tensor_at(memory, {parameters_[index].tensor.numel()}, place.type, ranks_.device());
+                tensor_at(memory, {parameters_[index].tensor.numel()}, on_device(place.type));
             own_elements(index, whole).copy_(place.used.defined() ? place.used : place.part);
         }
     }

@@ -59,8 +59,8 @@ public:
                 bucket.tree = tree.get();
                 bucket.reduction = std::move(tree);
             } else {
-                auto hooked = make_hooked_bucket(backend_, plan, parameters_, options_,
-                                                 custom_.get(), buckets_.size());
+                auto hooked =
+                    make_hooked_bucket(backend_, plan, parameters_, options_, custom_.get());
                 bucket.memory = std::move(hooked.memory);
                 bucket.reduction = std::move(hooked.reduction);
             }

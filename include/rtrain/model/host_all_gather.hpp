@@ -58,14 +58,14 @@ public:
     bool poll() override {
         bool all = true;
         for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-            all = is_there(slot) && all;
+            all = poll_slot(slot) && all;
         }
         return all;
     }
-    /// True if what was started for a slot is complete.
-    [[nodiscard]] bool is_there(std::size_t slot) {
+    /// Advances what was started for a slot; true if it is complete.
+    [[nodiscard]] bool poll_slot(std::size_t slot) {
         try {
-            return !slots_[slot] || slots_[slot]->phase == Phase::there || goes_on(slot);
+            return !slots_[slot] || slots_[slot]->phase == Phase::there || advance(slot);
         } catch (...) {
             has_failed_ = true;
             throw;
@@ -103,7 +103,7 @@ private:
         HostAllGather& all;
         std::optional<std::size_t> slot = std::nullopt;
 
-        bool done() { return all.poll() || (slot && all.is_there(*slot)); }
+        bool poll() { return all.poll() || (slot && all.poll_slot(*slot)); }
         [[nodiscard]] std::vector<int> awaited() const {
             std::vector<int> ranks;
             for (std::size_t i = 0; i < all.slots_.size(); ++i) {
@@ -127,14 +127,14 @@ private:
                                                 : std::vector<int>();
     }
 
-    bool goes_on(std::size_t slot) {
+    bool advance(std::size_t slot) {
         UnderWay& one = *slots_[slot];
         if (one.phase == Phase::choosing && one.choices.poll()) {
             one.same_order = require_agreement(one.choices.wait());
             weights_.write_own(one.unit, slot);
             one.phase = Phase::exchanging;
         }
-        if (one.phase == Phase::exchanging && one.exchange.done()) {
+        if (one.phase == Phase::exchanging && one.exchange.poll()) {
             meetings_->arrive(slot);
             one.phase = Phase::meeting;
         }

@@ -87,13 +87,17 @@ inline void check_memory_question(int nodes, int ranks_per_node, int moments) {
     return (shared + sharing - 1) / sharing + own;
 }
 
+struct RankCounts {
+    int nodes;
+    int ranks_per_node;
+};
+
 /// Bytes of the largest message that sends weights to other copies of them: weights that are
 /// stepped, `stepped`, or units that an operator is about to use.
-[[nodiscard]] inline std::int64_t
-weight_messages_of_rank(const torch::nn::Module& module,
-                        const std::vector<NamedParameter>& parameters,
-                        const std::vector<std::size_t>& stepped, const ShardedOptions& options,
-                        int nodes, int ranks_per_node) {
+[[nodiscard]] inline std::int64_t weight_messages_of_rank(
+    const torch::nn::Module& module, const std::vector<NamedParameter>& parameters,
+    const std::vector<std::size_t>& stepped, const ShardedOptions& options, const RankCounts& of) {
+    const auto [nodes, ranks_per_node] = of;
     const bool shares = options.share != Share::none;
     const int ranks = nodes * ranks_per_node;
     std::vector<std::vector<std::size_t>> together{stepped};
@@ -201,8 +205,8 @@ weight_messages_of_rank(const torch::nn::Module& module,
     needed.slots = 2 * slot;
     needed.weights = detail::weights_of_rank(module, parameters, options, ranks,
                                              options.share == Share::none ? 1 : ranks_per_node);
-    needed.slots += detail::weight_messages_of_rank(module, parameters, stepped, options, nodes,
-                                                    ranks_per_node);
+    needed.slots += detail::weight_messages_of_rank(module, parameters, stepped, options,
+                                                    {nodes, ranks_per_node});
     needed.gradients =
         options.step_in_backward ? detail::room_bytes_of(chunks) * (nodes == 1 ? 1 : 2) : part;
     if (options.level == Shard::optimizer) {

@@ -24,12 +24,8 @@ namespace rtrain::detail {
 class NodeWeights final : public WeightMemory {
 public:
     /// Takes rank 0's values. *Collective.* `steps_in_backward`: backward makes the step.
-    NodeWeights(AnyBackend& backend, ShardTransport& ranks,
-                const std::vector<NamedParameter>& parameters,
-                const std::vector<at::ScalarType>& types, bool parts_on_host,
-                bool steps_in_backward)
-        : WeightMemory(backend, ranks, parameters, types, parts_on_host),
-          steps_in_backward_(steps_in_backward), array_(allocate_whole()) {
+    NodeWeights(const Contents& of, bool steps_in_backward)
+        : WeightMemory(of), steps_in_backward_(steps_in_backward), array_(allocate_whole()) {
         const torch::NoGradGuard no_grad;
         for (std::size_t i = 0; i < parameters_.size() && backend_.rank() == 0; ++i) {
             at_memory(array_, array_.write, i).copy_(parameters_[i].tensor);
@@ -107,7 +103,7 @@ private:
         auto* const memory =
             array_.write + place.offset +
             static_cast<std::size_t>(place.of.begin) * c10::elementSize(place.type);
-        place.part = tensor_at(memory, {elements_of_part(index)}, place.type, ranks_.device(),
+        place.part = tensor_at(memory, {elements_of_part(index)}, on_device(place.type),
                                std::nullopt, array_.owner);
         if (parts_on_host_ || place.type != parameters_[index].tensor.scalar_type()) {
             place.used = std::exchange(place.part, {});

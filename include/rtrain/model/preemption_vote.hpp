@@ -19,7 +19,7 @@ namespace rtrain::detail {
 /// notice, and whether the time is up. *Collective.*
 inline void vote_on_preemption(HookRanks& backend) {
     PreemptionNotice& notice = PreemptionNotice::current();
-    if (!notice.is_listened_to() || notice.agreed() || !notice.votes().is_due()) {
+    if (!notice.is_listened_to() || notice.agreed() || !notice.votes().tick()) {
         return;
     }
     TimeLimit& time = TimeLimit::current();

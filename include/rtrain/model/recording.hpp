@@ -39,8 +39,8 @@ public:
         ~Scope() { current_of_process() = nullptr; }
     };
 
-    /// True the first time that `who` is passed.
-    [[nodiscard]] bool is_new(const void* who) { return known_.insert(who).second; }
+    /// Returns true the first time that `who` is passed.
+    [[nodiscard]] bool remember(const void* who) { return known_.insert(who).second; }
 
     /// Called before each replay; throws when what was recorded is no longer valid.
     void before(std::function<void()> check) { before_.push_back(std::move(check)); }

@@ -26,16 +26,16 @@ struct WeightArray {
     std::byte* write = nullptr;
 };
 
-/// A tensor over memory of a device; `owner`, if given, keeps the memory alive.
+/// A tensor over memory of the options' device; `owner`, if given, keeps the memory alive.
 [[nodiscard]] inline at::Tensor tensor_at(std::byte* memory, at::IntArrayRef sizes,
-                                          at::ScalarType type, at::Device device,
+                                          const at::TensorOptions& options,
                                           at::OptionalIntArrayRef strides = std::nullopt,
                                           std::shared_ptr<void> owner = nullptr) {
     return at::for_blob(memory, sizes)
         .strides(strides)
         .deleter([owner = std::move(owner)](void* /*data*/) {})
-        .options(at::TensorOptions(device).dtype(type))
-        .target_device(device)
+        .options(options)
+        .target_device(options.device())
         .make_tensor();
 }
 

@@ -16,7 +16,6 @@
 #include <rtrain/model/numa_ranks.hpp>
 #include <rtrain/model/prepared_sharded.hpp>
 #include <rtrain/model/require_same.hpp>
-#include <rtrain/model/shard_dtypes.hpp>
 #include <rtrain/model/sharded_check.hpp>
 #include <rtrain/model/sharded_options.hpp>
 #include <rtrain/model/shared_weights.hpp>
@@ -147,8 +146,7 @@ private:
                          members = over_numa_nodes(members);
                      }
                      *made = std::make_shared<SharedWeights>(
-                         members, shard_ranks(*members, options), *module, parameters,
-                         shard_dtypes(parameters, options), options);
+                         members, shard_ranks(*members, options), *module, parameters, options);
                      return std::make_unique<GradientShards>(*made, module->name(), parameters,
                                                              options);
                  }),

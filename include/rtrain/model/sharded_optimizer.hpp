@@ -21,12 +21,9 @@ template <std::derived_from<torch::optim::Optimizer> O>
 class ShardedOptimizer final : public detail::ShardedOptimizerBase<O> {
 public:
     explicit ShardedOptimizer(O optimizer, const detail::SharedModels& models = {})
-        : detail::ShardedOptimizerBase<O>(std::move(optimizer), models) {
-        connect();
-    }
-    ShardedOptimizer(ShardedOptimizer&& other) : detail::ShardedOptimizerBase<O>(std::move(other)) {
-        connect();
-    }
+        : detail::ShardedOptimizerBase<O>(std::move(optimizer), models) {}
+    ShardedOptimizer(ShardedOptimizer&& other)
+        : detail::ShardedOptimizerBase<O>(std::move(other)) {}
 
     /// Steps this rank's parts, between two barriers of the ranks of a node.
     at::Tensor step(typename O::LossClosure closure = nullptr) override {
@@ -34,24 +31,11 @@ public:
             process::DeferredCopy::finish_all();
             return O::step(std::move(closure));
         }
-        at::Tensor loss;
-        if (closure) {
-            const at::AutoGradMode with_gradients(true);
-            loss = closure();
-        }
-        this->parts_.begin_step(*this);
-        step_all();
-        this->parts_.end_step();
-        return loss;
+        return this->step_parts(closure);
     }
 
 private:
-    void connect() {
-        this->parts_.connect([this] { step_all(); });
-    }
-    void step_all() {
-        this->parts_.run(*this, [this] { (void)O::step(nullptr); });
-    }
+    void step_now() override { (void)O::step(nullptr); }
 };
 
 namespace detail {

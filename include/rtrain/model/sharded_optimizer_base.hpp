@@ -8,13 +8,13 @@
 #include <rtrain/state/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 #include <typeinfo>
 #include <utility>
 
 namespace rtrain::detail {
 
-/// Derived classes connect() the parts to their step, and again after a move.
 template <class O>
 class ShardedOptimizerBase : public O,
                              public checkpoint::HoldsParts,
@@ -43,12 +43,39 @@ public:
 
 protected:
     ShardedOptimizerBase(O&& optimizer, const SharedModels& models)
-        : O(std::move(optimizer)), parts_(*this, models) {}
+        : O(std::move(optimizer)), parts_(*this, models) {
+        connect();
+    }
     ShardedOptimizerBase(ShardedOptimizerBase&& other)
-        : O(std::move(static_cast<O&>(other))), parts_(std::move(other.parts_)) {}
+        : O(std::move(static_cast<O&>(other))), parts_(std::move(other.parts_)) {
+        connect();
+    }
     ~ShardedOptimizerBase() override = default;
 
+    /// Steps the parameters of this optimizer's groups.
+    virtual void step_now() = 0;
+    /// Steps this rank's parts, and other parameters, after the closure.
+    at::Tensor step_parts(const typename O::LossClosure& closure) {
+        at::Tensor loss;
+        if (closure) {
+            const at::AutoGradMode with_gradients(true);
+            loss = closure();
+        }
+        parts_.begin_step(*this);
+        step_all();
+        parts_.end_step();
+        return loss;
+    }
+
     ShardStep parts_;
+
+private:
+    void connect() {
+        parts_.connect([this] { step_all(); });
+    }
+    void step_all() {
+        parts_.run(*this, [this] { step_now(); });
+    }
 };
 
 } // namespace rtrain::detail

@@ -14,6 +14,7 @@
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/gathered_weights.hpp>
 #include <rtrain/model/node_weights.hpp>
+#include <rtrain/model/shard_dtypes.hpp>
 #include <rtrain/model/shard_transport.hpp>
 #include <rtrain/model/sharded_errors.hpp>
 #include <rtrain/model/sharded_options.hpp>
@@ -42,19 +43,19 @@ namespace rtrain::detail {
 
 class SharedWeights {
 public:
-    /// `ranks`: those of `backend`. Parameters can be shared (sharded_check.hpp). `types`: the
-    /// types in which they are stored (shard_dtypes.hpp). Takes rank 0's values; the other ranks'
-    /// memory is released unread. *Collective.* Throws CommError [RT-X12], ConfigError [RT-C42].
+    /// `ranks`: those of `backend`. Parameters can be shared (sharded_check.hpp). Takes rank 0's
+    /// values; the other ranks' memory is released unread. *Collective.* Throws CommError [RT-X12],
+    /// ConfigError [RT-C42].
     SharedWeights(std::shared_ptr<AnyBackend> backend, std::unique_ptr<ShardTransport> ranks,
                   const torch::nn::Module& module, std::vector<NamedParameter> parameters,
-                  const std::vector<at::ScalarType>& types, const ShardedOptions& options)
+                  const ShardedOptions& options)
         : backend_(std::move(backend)), ranks_(std::move(ranks)), owners_(ranks_->owners()),
           parameters_(std::move(parameters)), steps_in_backward_(options.step_in_backward),
           is_one_copy_(ranks_->have_one_copy()),
           parts_on_host_(std::holds_alternative<offload::Host>(options.offload) &&
                          !ranks_->device().is_cpu()),
           accumulates_whole_(options.level == Shard::optimizer), offload_(options.offload),
-          places_(parameters_.size()), memory_(make_memory(module, types, options)) {
+          places_(parameters_.size()), memory_(make_memory(module, options)) {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             index_[parameters_[i].tensor.unsafeGetTensorImpl()] = i;
             by_part_[memory_->part(i).unsafeGetTensorImpl()] = i;
@@ -249,16 +250,15 @@ private:
         std::int64_t version = 0;
     };
 
-    [[nodiscard]] std::unique_ptr<WeightMemory>
-    make_memory(const torch::nn::Module& module, const std::vector<at::ScalarType>& types,
-                const ShardedOptions& options) {
+    [[nodiscard]] std::unique_ptr<WeightMemory> make_memory(const torch::nn::Module& module,
+                                                            const ShardedOptions& options) {
+        const auto types = shard_dtypes(parameters_, options);
+        const WeightMemory::Contents of{*backend_, *ranks_, parameters_, types, parts_on_host_};
         if (options.level == Shard::parameters && !is_one_copy_) {
             return std::make_unique<GatheredWeights>(
-                *backend_, *ranks_, parameters_, types, parts_on_host_,
-                plan_units(module, parameters_, options.units), options.resident_units);
+                of, plan_units(module, parameters_, options.units), options.resident_units);
         }
-        return std::make_unique<NodeWeights>(*backend_, *ranks_, parameters_, types, parts_on_host_,
-                                             steps_in_backward_);
+        return std::make_unique<NodeWeights>(of, steps_in_backward_);
     }
 
     /// Makes graphs of earlier forward passes stale.

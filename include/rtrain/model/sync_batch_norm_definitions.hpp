@@ -72,24 +72,30 @@ inline void require_several_values(const at::Tensor& input, const at::Tensor& co
     return {mean, variance, count};
 }
 
+struct Normalization {
+    BatchStatistics statistics;
+    double eps;
+    c10::intrusive_ptr<BatchNormRanks> ranks;
+};
+
 /// Normalises with given statistics; they are functions of the input in backward.
 class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunction> {
 public:
     static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
                               const at::Tensor& weight, const at::Tensor& bias,
-                              const BatchStatistics& statistics, double eps,
-                              const c10::intrusive_ptr<BatchNormRanks>& ranks) {
+                              const Normalization& by) {
+        const BatchStatistics& statistics = by.statistics;
         const at::Tensor mean = statistics.mean.to(computing_type(input));
         const at::Tensor variance = statistics.variance.to(computing_type(input));
         context->save_for_backward(
-            {input, weight, mean, (variance + eps).rsqrt(), statistics.count});
-        context->saved_data["ranks"] = c10::IValue::make_capsule(ranks);
+            {input, weight, mean, (variance + by.eps).rsqrt(), statistics.count});
+        context->saved_data["ranks"] = c10::IValue::make_capsule(by.ranks);
         if (input.numel() == 0) {
             return at::empty_like(input);
         }
         return std::get<0>(at::native_batch_norm(input, weight.to(computing_type(input)),
                                                  bias.to(computing_type(input)), mean, variance,
-                                                 /*training=*/false, /*momentum=*/0, eps));
+                                                 /*training=*/false, /*momentum=*/0, by.eps));
     }
 
     static std::vector<at::Tensor> backward(torch::autograd::AutogradContext* context,
@@ -118,7 +124,7 @@ public:
             of_weight.copy_(products);
         }
         // Gradients of the parameters stay this rank's: gradient averaging follows.
-        std::vector<at::Tensor> result(6);
+        std::vector<at::Tensor> result(4);
         result[1] = context->needs_input_grad(1) ? of_weight.clone() : at::Tensor();
         result[2] = context->needs_input_grad(2) ? of_bias.clone() : at::Tensor();
         if (context->needs_input_grad(0)) {
@@ -167,8 +173,8 @@ RTRAIN_DOOR at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
     const auto plain = statistics.mean.options();
     return detail::SyncBatchNormFunction::apply(
         input, affine ? weight : at::ones({options.num_features()}, plain),
-        affine ? bias : at::zeros({options.num_features()}, plain), statistics, options.eps(),
-        ranks);
+        affine ? bias : at::zeros({options.num_features()}, plain),
+        detail::Normalization{statistics, options.eps(), ranks});
 }
 
 RTRAIN_DOOR void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {

@@ -46,13 +46,13 @@ public:
     public:
         /// Progresses without waiting; returns whether it is complete. Owners have written before
         /// the first call.
-        [[nodiscard]] bool done() {
+        [[nodiscard]] bool poll() {
             for (; next_ < legs_.size(); ++next_) {
                 if (!rows_.defined()) {
                     rows_ = packed(legs_[next_]);
                     gathers_[next_].begin(rows_);
                 }
-                if (!gathers_[next_].done()) {
+                if (!gathers_[next_].poll()) {
                     return false;
                 }
                 unpack(legs_[next_], rows_);
@@ -60,7 +60,7 @@ public:
             }
             return true;
         }
-        /// After done(): the ranks that it waits for.
+        /// The ranks that the last poll() waited for.
         [[nodiscard]] std::vector<int> awaited() const {
             return next_ < legs_.size() ? gathers_[next_].awaited() : std::vector<int>();
         }

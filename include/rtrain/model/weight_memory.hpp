@@ -30,6 +30,15 @@ namespace rtrain::detail {
 
 class WeightMemory {
 public:
+    /// All but `types` outlive the weights.
+    struct Contents {
+        AnyBackend& backend;
+        ShardTransport& ranks; ///< those of `backend`
+        const std::vector<NamedParameter>& parameters;
+        const std::vector<at::ScalarType>& types; ///< in which parameters are stored
+        bool parts_on_host;                       ///< of a model on a device
+    };
+
     WeightMemory(const WeightMemory&) = delete;
     WeightMemory& operator=(const WeightMemory&) = delete;
     virtual ~WeightMemory() = default;
@@ -80,15 +89,11 @@ protected:
         checkpoint::PartOf of;
     };
 
-    /// The arguments outlive this object. `ranks`: those of `backend`. `types`: in which parameters
-    /// are stored. `parts_on_host`: for a model on a device.
-    WeightMemory(AnyBackend& backend, ShardTransport& ranks,
-                 const std::vector<NamedParameter>& parameters,
-                 const std::vector<at::ScalarType>& types, bool parts_on_host)
-        : backend_(backend), ranks_(ranks), owners_(ranks.owners()), parameters_(parameters),
-          parts_on_host_(parts_on_host) {
+    explicit WeightMemory(const Contents& of)
+        : backend_(of.backend), ranks_(of.ranks), owners_(of.ranks.owners()),
+          parameters_(of.parameters), parts_on_host_(of.parts_on_host) {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            lay_out(parameters_[i].tensor, types[i]);
+            lay_out(parameters_[i].tensor, of.types[i]);
         }
     }
 
@@ -124,11 +129,14 @@ protected:
         }
         return ranks_.allocate_array(bytes_, std::move(names));
     }
+    [[nodiscard]] at::TensorOptions on_device(at::ScalarType type) const {
+        return at::TensorOptions(ranks_.device()).dtype(type);
+    }
     /// A parameter in one of the mappings of an array of all.
     [[nodiscard]] at::Tensor at_memory(const WeightArray& array, std::byte* mapping,
                                        std::size_t index) const {
         const Place& place = places_[index];
-        return tensor_at(mapping + place.offset, place.of.shape, place.type, ranks_.device(),
+        return tensor_at(mapping + place.offset, place.of.shape, on_device(place.type),
                          at::IntArrayRef(place.of.strides), array.owner);
     }
     void point_at(const WeightArray& array, std::byte* mapping) const {

@@ -119,7 +119,7 @@ public:
         erase_from(masks_, name);
     }
 
-    [[nodiscard]] data::Batch done() && {
+    [[nodiscard]] data::Batch finish() && {
         return {std::move(columns_), std::move(ragged_), std::move(masks_)};
     }
 

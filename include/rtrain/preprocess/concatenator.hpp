@@ -61,7 +61,7 @@ public:
             changed.erase(name);
         }
         changed.set(options_.output_column_name, at::cat(parts, 1));
-        return std::move(changed).done();
+        return std::move(changed).finish();
     }
 
 private:

@@ -66,7 +66,7 @@ public:
             set(changed, output_[i], fitted_[i].numbers_of(batch, columns_[i]).to(device),
                 static_cast<std::int64_t>(fitted_[i].values().size()));
         }
-        return std::move(changed).done();
+        return std::move(changed).finish();
     }
 
     void save(StateWriter& out) const {
@@ -89,6 +89,10 @@ public:
             throw DataError("RT-D2", concat(name_, " has no column \"", name, "\""));
         }
         return fitted_[static_cast<std::size_t>(found - columns_.begin())];
+    }
+    /// The categories of a column, by index. Throws DataError [RT-D2, RT-D55].
+    [[nodiscard]] const std::vector<preprocess::Value>& categories(std::string_view name) const {
+        return of(name).values();
     }
     [[nodiscard]] const preprocess::Names& columns() const noexcept { return columns_; }
     [[nodiscard]] const preprocess::Names& output() const noexcept { return output_; }
@@ -124,35 +128,29 @@ namespace rtrain::preprocess {
 /// @code
 /// rtrain::preprocess::OrdinalEncoder encoder({"level"}); // "L3", "L4", "L5" become 0, 1, 2
 /// @endcode
-class OrdinalEncoder {
+class OrdinalEncoder : rtrain::detail::Encoder {
 public:
     /// Results replace the columns unless `output_columns` names others. Throws DataError [RT-D59].
     explicit OrdinalEncoder(Names columns, Names output_columns = {})
-        : encoder_("OrdinalEncoder", std::move(columns), std::move(output_columns)) {}
+        : Encoder("OrdinalEncoder", std::move(columns), std::move(output_columns)) {}
 
     /// Throws DataError [RT-D2, RT-D56, RT-D57, RT-D58]. *Collective* if `ranks` is given.
     void fit(const data::Dataset& rows, HookRanks* ranks = nullptr) {
-        encoder_.fit(rows, ranks, rtrain::detail::all_categories());
+        Encoder::fit(rows, ranks, rtrain::detail::all_categories());
     }
     /// Throws DataError [RT-D2, RT-D55, RT-D56, RT-D57].
     [[nodiscard]] data::Batch transform(const data::Batch& batch) const {
-        return encoder_.transform(batch, rtrain::detail::set_numbers());
+        return Encoder::transform(batch, rtrain::detail::set_numbers());
     }
-    /// The categories of a column, by index. Throws DataError [RT-D2, RT-D55].
-    [[nodiscard]] const std::vector<Value>& categories(std::string_view column) const {
-        return encoder_.of(column).values();
-    }
+    using Encoder::categories;
 
-    void save(StateWriter& out) const { encoder_.save(out); }
-    void load(const StateReader& in) { encoder_.load(in); }
-
-private:
-    rtrain::detail::Encoder encoder_;
+    using Encoder::load;
+    using Encoder::save;
 };
 
 /// One-hot encoding: uint8 of shape (rows, categories), in the order of the categories. A value
 /// that is unknown to fit(), or too rare, is all zeros.
-class OneHotEncoder {
+class OneHotEncoder : rtrain::detail::Encoder {
 public:
     /// Options of OneHotEncoder.
     struct Options {
@@ -165,11 +163,11 @@ public:
     /// Throws DataError [RT-D59].
     explicit OneHotEncoder(Names columns) : OneHotEncoder(std::move(columns), Options()) {}
     OneHotEncoder(Names columns, Options options)
-        : encoder_("OneHotEncoder", std::move(columns), std::move(options.output_columns)),
+        : Encoder("OneHotEncoder", std::move(columns), std::move(options.output_columns)),
           max_categories_(std::move(options.max_categories)) {
         for (const auto& [name, most] : max_categories_) {
             if (most < 1 ||
-                std::ranges::find(encoder_.columns(), name) == encoder_.columns().end()) {
+                std::ranges::find(Encoder::columns(), name) == Encoder::columns().end()) {
                 throw DataError("RT-D59",
                                 rtrain::detail::concat("OneHotEncoder: max_categories has ", most,
                                                        " for \"", name,
@@ -181,7 +179,7 @@ public:
 
     /// Same as OrdinalEncoder::fit().
     void fit(const data::Dataset& rows, HookRanks* ranks = nullptr) {
-        encoder_.fit(rows, ranks, [&](auto counted, const std::string& name) {
+        Encoder::fit(rows, ranks, [&](auto counted, const std::string& name) {
             if (const auto most = max_categories_.find(name); most != max_categories_.end()) {
                 std::ranges::stable_sort(
                     counted, [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -191,7 +189,7 @@ public:
         });
     }
     [[nodiscard]] data::Batch transform(const data::Batch& batch) const {
-        return encoder_.transform(batch, [](rtrain::detail::ChangedBatch& changed,
+        return Encoder::transform(batch, [](rtrain::detail::ChangedBatch& changed,
                                             const std::string& name, const at::Tensor& numbers,
                                             std::int64_t categories) {
             changed.set(
@@ -199,37 +197,33 @@ public:
                 at::arange(categories, numbers.options()).eq(numbers.unsqueeze(1)).to(at::kByte));
         });
     }
-    /// The categories of a column, by index.
-    [[nodiscard]] const std::vector<Value>& categories(std::string_view column) const {
-        return encoder_.of(column).values();
-    }
+    using Encoder::categories;
 
-    void save(StateWriter& out) const { encoder_.save(out); }
-    void load(const StateReader& in) { encoder_.load(in); }
+    using Encoder::load;
+    using Encoder::save;
 
 private:
-    rtrain::detail::Encoder encoder_;
     std::map<std::string, std::int64_t> max_categories_;
 };
 
 /// Maps the labels of a classifier to numbers and back. Like OrdinalEncoder, for one column.
-class LabelEncoder {
+class LabelEncoder : rtrain::detail::Encoder {
 public:
     explicit LabelEncoder(std::string label_column, std::string output_column = "")
-        : encoder_("LabelEncoder", {std::move(label_column)},
-                   output_column.empty() ? Names() : Names{std::move(output_column)}) {}
+        : Encoder("LabelEncoder", {std::move(label_column)},
+                  output_column.empty() ? Names() : Names{std::move(output_column)}) {}
 
     void fit(const data::Dataset& rows, HookRanks* ranks = nullptr) {
-        encoder_.fit(rows, ranks, rtrain::detail::all_categories());
+        Encoder::fit(rows, ranks, rtrain::detail::all_categories());
     }
     [[nodiscard]] data::Batch transform(const data::Batch& batch) const {
-        return encoder_.transform(batch, rtrain::detail::set_numbers());
+        return Encoder::transform(batch, rtrain::detail::set_numbers());
     }
     /// Maps numbers, such as predictions, back to labels. Throws DataError [RT-D2, RT-D55], and
     /// [RT-D56] for an invalid label number.
     [[nodiscard]] data::Batch inverse_transform(const data::Batch& batch) const {
-        const auto& categories = encoder_.of(encoder_.columns().front());
-        const std::string& name = encoder_.output().front();
+        const auto& categories = of(columns().front());
+        const std::string& name = output().front();
         const at::Tensor numbers =
             rtrain::detail::numeric_column(batch, name).to(at::kLong).cpu().contiguous();
         const auto labels = static_cast<std::int64_t>(categories.values().size());
@@ -239,19 +233,16 @@ public:
                 rtrain::detail::concat("one number in each row, from 0 to ", labels - 1));
         }
         rtrain::detail::ChangedBatch changed(batch);
-        categories.put_values(changed, encoder_.columns().front(), numbers);
-        return std::move(changed).done();
+        categories.put_values(changed, columns().front(), numbers);
+        return std::move(changed).finish();
     }
     /// The labels, by number. Throws DataError [RT-D55].
     [[nodiscard]] const std::vector<Value>& labels() const {
-        return encoder_.of(encoder_.columns().front()).values();
+        return of(columns().front()).values();
     }
 
-    void save(StateWriter& out) const { encoder_.save(out); }
-    void load(const StateReader& in) { encoder_.load(in); }
-
-private:
-    rtrain::detail::Encoder encoder_;
+    using Encoder::load;
+    using Encoder::save;
 };
 
 } // namespace rtrain::preprocess

@@ -106,7 +106,7 @@ public:
                 changed.set(output_[i], filled(batch, columns_[i], fitted_[i]));
             }
         }
-        return std::move(changed).done();
+        return std::move(changed).finish();
     }
 
     void save(StateWriter& out) const {

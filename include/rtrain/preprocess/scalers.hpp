@@ -46,6 +46,7 @@ public:
         fitted_ = std::move(fitted);
     }
 
+    /// Throws DataError [RT-D2, RT-D55, RT-D56].
     [[nodiscard]] data::Batch transform(const data::Batch& batch) const {
         require_fitted(!fitted_.empty(), name_);
         ChangedBatch changed(batch);
@@ -62,7 +63,7 @@ public:
                                         .div(scale.to(column.device()))
                                         .to(real_type(column)));
         }
-        return std::move(changed).done();
+        return std::move(changed).finish();
     }
 
     void save(StateWriter& out) const {
@@ -113,69 +114,54 @@ namespace rtrain::preprocess {
 /// rtrain::preprocess::StandardScaler scaler({"height", "weight"});
 /// worker.fit(scaler, "train");
 /// @endcode
-class StandardScaler {
+class StandardScaler : rtrain::detail::Scaler {
 public:
     /// Results replace the columns unless `output_columns` names others. Throws DataError [RT-D59].
     explicit StandardScaler(Names columns, Names output_columns = {})
-        : scaler_("StandardScaler", std::move(columns), std::move(output_columns)) {}
+        : Scaler("StandardScaler", std::move(columns), std::move(output_columns)) {}
 
     /// Throws DataError [RT-D2, RT-D56, RT-D57, RT-D58]. *Collective* if `ranks` is given.
     void fit(const data::Dataset& rows, HookRanks* ranks = nullptr) {
-        scaler_.fit(rows, ranks, [](const rtrain::detail::Moments& moments) {
-            return rtrain::detail::Scaler::Linear{moments.mean(), moments.scale()};
+        Scaler::fit(rows, ranks, [](const rtrain::detail::Moments& moments) {
+            return Linear{moments.mean(), moments.scale()};
         });
-    }
-    /// Throws DataError [RT-D2, RT-D55, RT-D56].
-    [[nodiscard]] data::Batch transform(const data::Batch& batch) const {
-        return scaler_.transform(batch);
     }
 
     /// Mean of a column, double in the shape of a row. Throws DataError [RT-D2, RT-D55].
-    [[nodiscard]] const at::Tensor& mean(std::string_view column) const {
-        return scaler_.of(column).shift;
-    }
+    [[nodiscard]] const at::Tensor& mean(std::string_view column) const { return of(column).shift; }
     /// The divisor of a column.
     [[nodiscard]] const at::Tensor& scale(std::string_view column) const {
-        return scaler_.of(column).scale;
+        return of(column).scale;
     }
 
-    void save(StateWriter& out) const { scaler_.save(out); }
-    void load(const StateReader& in) { scaler_.load(in); }
-
-private:
-    rtrain::detail::Scaler scaler_;
+    using Scaler::load;
+    using Scaler::save;
+    using Scaler::transform;
 };
 
 /// (x - min) / (max - min): from 0 to 1 on the fitted rows. A constant column becomes zeros.
-class MinMaxScaler {
+class MinMaxScaler : rtrain::detail::Scaler {
 public:
     /// Same parameters and errors as StandardScaler.
     explicit MinMaxScaler(Names columns, Names output_columns = {})
-        : scaler_("MinMaxScaler", std::move(columns), std::move(output_columns)) {}
+        : Scaler("MinMaxScaler", std::move(columns), std::move(output_columns)) {}
 
     void fit(const data::Dataset& rows, HookRanks* ranks = nullptr) {
-        scaler_.fit(rows, ranks, [](const rtrain::detail::Moments& moments) {
-            return rtrain::detail::Scaler::Linear{moments.least(), moments.range()};
+        Scaler::fit(rows, ranks, [](const rtrain::detail::Moments& moments) {
+            return Linear{moments.least(), moments.range()};
         });
-    }
-    [[nodiscard]] data::Batch transform(const data::Batch& batch) const {
-        return scaler_.transform(batch);
     }
 
     /// Minimum of a column.
-    [[nodiscard]] const at::Tensor& min(std::string_view column) const {
-        return scaler_.of(column).shift;
-    }
+    [[nodiscard]] const at::Tensor& min(std::string_view column) const { return of(column).shift; }
     /// The divisor of a column.
     [[nodiscard]] const at::Tensor& scale(std::string_view column) const {
-        return scaler_.of(column).scale;
+        return of(column).scale;
     }
 
-    void save(StateWriter& out) const { scaler_.save(out); }
-    void load(const StateReader& in) { scaler_.load(in); }
-
-private:
-    rtrain::detail::Scaler scaler_;
+    using Scaler::load;
+    using Scaler::save;
+    using Scaler::transform;
 };
 
 } // namespace rtrain::preprocess

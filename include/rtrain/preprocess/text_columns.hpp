@@ -71,7 +71,7 @@ template <class Encode>
         changed.set(output[i], data::Ragged{at::tensor(values, at::kLong).to(device),
                                             at::tensor(offsets, at::kLong).to(device)});
     }
-    return std::move(changed).done();
+    return std::move(changed).finish();
 }
 
 /// Calls `visit(text)` for each text of a column. Throws DataError [RT-D2, RT-D56, RT-D61].

@@ -120,7 +120,7 @@ private:
         }
     }
 
-    [[nodiscard]] bool is_done() {
+    [[nodiscard]] bool is_done() const {
         const std::lock_guard lock(mutex_);
         return is_done_;
     }
@@ -149,7 +149,7 @@ private:
 
     std::vector<Range> chunks_;
     std::atomic<std::size_t> next_{0}; ///< the next chunk
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable done_;
     std::size_t copied_ = 0;
     bool is_done_ = false;

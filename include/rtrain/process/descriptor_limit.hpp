@@ -37,16 +37,11 @@ namespace rtrain::launch {
     return std::max(of_mpirun + of_each * here, open + of_driver + ranks);
 }
 
-/// Returns how many a rank needs before it has joined the `here` ranks of its machine: MPI's, a
-/// socket to the driver and one for each of these ranks, and a few for files.
-[[nodiscard]] inline int descriptors_for_rank(int here, int open) {
+/// Returns how many a rank needs to which `peers` ranks connect, those of its machine or, if it
+/// detects hangs, all: MPI's, a socket to the driver, one for each peer, and a few for files.
+[[nodiscard]] inline int descriptors_for_rank(int peers, int open) {
     constexpr int of_rank = 24;
-    return open + of_rank + here;
-}
-
-/// Returns how many a rank needs that all `ranks` report to: a socket for each, and its own.
-[[nodiscard]] inline int descriptors_for_judge(int ranks, int open) {
-    return descriptors_for_rank(ranks, open);
+    return open + of_rank + peers;
 }
 
 /// Throws LaunchError [RT-L17] if this process may have fewer than `needed` open.

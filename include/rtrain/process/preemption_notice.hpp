@@ -56,7 +56,8 @@ public:
     /// is.
     class Votes {
     public:
-        [[nodiscard]] bool is_due() noexcept { return --until_next_ <= 0; }
+        /// Counts a pass; true if its ranks vote.
+        [[nodiscard]] bool tick() noexcept { return --until_next_ <= 0; }
         [[nodiscard]] std::int64_t step_us() const {
             const auto time = Clock::now() - last_;
             return std::chrono::duration_cast<std::chrono::microseconds>(time).count() / interval_;

@@ -24,9 +24,10 @@
 
 namespace rtrain::detail {
 
-/// True if all ranks find a checkpoint intact; each reads a share of it. *Collective.*
-[[nodiscard]] inline bool is_sound(HookRanks& backend, checkpoint::Store& store,
-                                   const Checkpoint& candidate) {
+/// Returns true if all ranks find a checkpoint intact, and rejects it otherwise; each reads a
+/// share. *Collective.*
+[[nodiscard]] inline bool verify_or_reject(HookRanks& backend, checkpoint::Store& store,
+                                           const Checkpoint& candidate) {
     std::string damage;
     succeed_together(backend, [&] {
         try {
@@ -87,7 +88,7 @@ newest_valid(HookRanks& backend, checkpoint::Store& store,
     std::optional<Checkpoint> newest;
     for (std::string name; !newest && std::getline(candidates, name);) {
         const Checkpoint candidate = store.checkpoint(name);
-        if (is_sound(backend, store, candidate)) {
+        if (verify_or_reject(backend, store, candidate)) {
             newest = candidate; // keeps the downloaded copy
         }
     }

@@ -20,13 +20,13 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/observers.hpp>
-#include <rtrain/launch/session.hpp>
 #include <rtrain/process/preemption_notice.hpp>
 #include <rtrain/process/rank_status.hpp>
 #include <rtrain/process/step_clock.hpp>
 #include <rtrain/process/time_limit.hpp>
 #include <rtrain/run/copied_directory.hpp>
 #include <rtrain/run/directory_merge.hpp>
+#include <rtrain/run/fit_setup.hpp>
 #include <rtrain/run/kept_checkpoints.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/report_agreement.hpp>
@@ -59,19 +59,20 @@ public:
     /// not see the same directory, [RT-S7] another process trains in it, CheckpointError [RT-K1,
     /// RT-K2] there are checkpoints, but none is intact. `skip`: checkpoints not to resume from.
     /// Rank 0's `observers` receive the run's events.
-    Run(detail::AnyBackend& backend, checkpoint::AnyPolicy& policy, const TrainerOptions& options,
-        const std::string& name, launch::FitCall call, track::Observers& observers,
+    Run(const detail::FitSetup& fit, track::Observers& observers,
         const std::vector<std::string>& skip = {})
-        : backend_(backend), policy_(policy), options_(options),
-          attempt_(detail::broadcast(backend, detail::new_attempt(), 0)),
-          directory_(detail::run_location(options.run, detail::broadcast(backend, name, 0)),
-                     track::logs_of(options.run)),
+        : backend_(fit.backend), policy_(fit.policy), options_(fit.options),
+          attempt_(detail::broadcast(backend_, detail::new_attempt(), 0)),
+          directory_(
+              detail::run_location(options_.run, detail::broadcast(backend_, fit.run_name, 0)),
+              track::logs_of(options_.run)),
           store_(checkpoint::Staging(directory_.location(), attempt_, directory_.scratch(),
-                                     options.run.transfer),
-                 options.run.checkpoint),
-          journal_(directory_, store_, options, call, observers), trace_(options.run.profile.steps),
-          saver_(backend, store_, track::names_in_use(options.run)) {
-        if (const auto& mean = options.run.checkpoint.mean_time_between_failures_s) {
+                                     options_.run.transfer),
+                 options_.run.checkpoint),
+          journal_(directory_, store_, options_, fit.call, observers),
+          trace_(options_.run.profile.steps),
+          saver_(backend_, store_, track::names_in_use(options_.run)) {
+        if (const auto& mean = options_.run.checkpoint.mean_time_between_failures_s) {
             interval_.emplace(*mean);
         }
         on_rank_0([&] { directory_.take(attempt_); });

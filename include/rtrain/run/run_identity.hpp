@@ -1,29 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// RunIdentity: checks whether a start continues the run of the same name, according to
-/// trainer.json, and moves the old directory away to start over.
+/// trainer.json.
 #pragma once
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/base/random_digits.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/restore.hpp>
 #include <rtrain/run/run_directory.hpp>
-#include <rtrain/storage/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
-#include <rtrain/storage/lock.hpp>
-#include <rtrain/storage/process_directory.hpp>
-#include <rtrain/storage/temporary.hpp>
 
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -105,7 +99,7 @@ public:
     }
 
     /// The run continues after it finished, for example because it now has more epochs.
-    void has_reported() noexcept { finished_.clear(); }
+    void forget_finished() noexcept { finished_.clear(); }
 
     /// The training function reads a data set; data sets never read do not count.
     void uses(const std::string& dataset, std::int64_t rows, std::uint64_t content) {
@@ -233,56 +227,5 @@ private:
     bool is_new_ = false;              ///< a data set was added
     std::string finished_;             ///< when an earlier start finished; empty: never
 };
-
-/// Suffix of a run's name with RunConfig::fast_dev_run.
-inline constexpr std::string_view fast_dev_suffix = ".fast_dev_run";
-
-/// Copies a directory within a storage service, which cannot rename.
-inline void copy_directory(const storage::AnyFilesystem& files, const std::string& from,
-                           const std::string& to, const std::filesystem::path& scratch) {
-    for (const storage::Entry& entry : files.list(from)) {
-        const std::string source = from + "/" + entry.name;
-        const std::string target = to + "/" + entry.name;
-        if (entry.is_directory) {
-            copy_directory(files, source, target, scratch);
-        } else {
-            files.download(source, scratch / "file");
-            files.upload(scratch / "file", target);
-        }
-    }
-}
-
-/// Call once per program, before a run begins: moves the run's old directory away if the run starts
-/// over. Throws StorageError [RT-S7] if another process trains in it.
-inline void make_way(const RunConfig& run, const std::string& name) {
-    constexpr std::chrono::milliseconds patience{400};
-    const bool is_dev = run.fast_dev_run > 0 && name.ends_with(fast_dev_suffix);
-    const storage::Location at = run_location(run, name);
-    if (is_dev) {
-        console::say("fast_dev_run: at most %d batches of each loop over batches, one epoch, no "
-                     "checkpoints",
-                     run.fast_dev_run);
-    }
-    if ((!is_dev && run.resume != Resume::never) || !at.filesystem.exists(at.path)) {
-        return;
-    }
-    if (at.filesystem.is_local()) {
-        storage::DirectoryLock::require_free(at.path, patience);
-    }
-    if (is_dev) {
-        at.filesystem.remove(at.path);
-        return;
-    }
-    const std::string kept = concat(at.path, ".old-", date_now(), '-', random_digits());
-    if (at.filesystem.is_local()) {
-        storage::rename_durably(at.path, kept);
-    } else {
-        const storage::ProcessDirectory scratch(storage::temporary_directory(), "rtrain-scratch");
-        copy_directory(at.filesystem, at.path, kept, scratch.path());
-        at.filesystem.remove(at.path);
-    }
-    console::say("the run \"%s\" starts over; its previous files are kept in %s", name.c_str(),
-                 at.filesystem.uri(kept).c_str());
-}
 
 } // namespace rtrain::detail

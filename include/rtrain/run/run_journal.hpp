@@ -138,7 +138,7 @@ public:
                 track::require_metric_names(*metrics);
                 warn_of_nan(*metrics);
             }
-            return {.stops = stops_at(metrics)};
+            return {.stops = begin_report(metrics)};
         } catch (...) {
             return {.error = std::current_exception()};
         }
@@ -240,7 +240,7 @@ private:
 
     void append(const Config& line, bool asks_for_validation) {
         identity_.note_datasets();
-        identity_.has_reported();
+        identity_.forget_finished();
         log_.append(line);
         times_.clear();
         set_time_limit();
@@ -263,8 +263,8 @@ private:
         }
     }
 
-    /// Throws ConfigError [RT-C32].
-    [[nodiscard]] bool stops_at(const Config* metrics) {
+    /// Returns true if the run stops at this report. Throws ConfigError [RT-C32].
+    [[nodiscard]] bool begin_report(const Config* metrics) {
         log_.begin_report();
         if (judge_.is_empty() || has_stopped()) {
             return false;

@@ -66,10 +66,16 @@ struct Attempts {
     std::string last_error;
 };
 
+struct RetryLimits {
+    const TransferConfig& config;
+    Clock::time_point deadline;
+    std::stop_token stop{};
+};
+
 template <class Action>
-decltype(auto) try_until(const TransferConfig& config, Clock::time_point deadline,
-                         const std::stop_token& stop, const std::string& what, Attempts& attempts,
+decltype(auto) try_until(const RetryLimits& limits, const std::string& what, Attempts& attempts,
                          Action&& action) {
+    const auto& [config, deadline, stop] = limits;
     const auto start = Clock::now();
     for (int attempt = 1;; ++attempt) {
         {
@@ -108,7 +114,7 @@ template <class Action>
 decltype(auto) with_retries(const TransferConfig& config, const std::string& what,
                             Action&& action) {
     internal::Attempts attempts;
-    return internal::try_until(config, deadline_of(config), {}, what, attempts,
+    return internal::try_until({config, deadline_of(config)}, what, attempts,
                                std::forward<Action>(action));
 }
 

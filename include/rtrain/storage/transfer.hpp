@@ -94,7 +94,7 @@ private:
             lock.unlock();
             std::exception_ptr error;
             try {
-                try_until(config_, deadline_, stop_.get_token(), tasks_[at].what, attempts_[at],
+                try_until({config_, deadline_, stop_.get_token()}, tasks_[at].what, attempts_[at],
                           tasks_[at].action);
             } catch (...) {
                 error = std::current_exception();

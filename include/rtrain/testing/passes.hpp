@@ -68,7 +68,8 @@ template <class Policy>
 [[nodiscard]] auto loops_over(const data::Dataset& dataset, const data::BatchOptions& options,
                               const Policy& policy = {}) {
     return [=](int rank, int size, const std::shared_ptr<data::Position>& position) {
-        return data::Batches(dataset, policy, rank, size, at::kCPU, options, position);
+        return data::Batches({.dataset = dataset, .policy = policy, .rank = rank, .size = size},
+                             options, position);
     };
 }
 

@@ -327,10 +327,9 @@ public:
             action(*connection);
         }
     }
-    [[nodiscard]] bool has_streams() {
-        bool found = false;
-        for_each([&](Connection& one) { found = found || one.is_stream(); });
-        return found;
+    [[nodiscard]] bool has_streams() const {
+        return std::ranges::any_of(
+            connections_, [](const auto& one) { return one->is_open() && one->is_stream(); });
     }
 
 private:
@@ -339,7 +338,7 @@ private:
             if (code == boost::asio::error::operation_aborted) {
                 return;
             }
-            if (!code && has_room()) {
+            if (!code && reserve_place()) {
                 connections_.push_back(std::make_shared<Connection>(std::move(socket), shown_));
                 connections_.back()->begin();
             }
@@ -347,8 +346,8 @@ private:
         });
     }
 
-    /// Closes the oldest connection without the token, if necessary.
-    [[nodiscard]] bool has_room() {
+    /// Closes the oldest connection without the token, if necessary; false if all have it.
+    [[nodiscard]] bool reserve_place() {
         for_each([](Connection&) {}); // removes closed connections
         if (connections_.size() < most_connections) {
             return true;

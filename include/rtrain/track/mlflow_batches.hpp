@@ -57,7 +57,7 @@ public:
         }
         while (!entries.empty()) {
             const std::size_t count = size_of_batch(entries);
-            if (!is_taken(entries, count)) {
+            if (!try_send(entries, count)) {
                 send_by_name(entries, count);
             }
         }
@@ -100,9 +100,8 @@ private:
         return many;
     }
 
-    /// True if the server stored the first `count`, which are then removed. False: it refused at
-    /// least one.
-    [[nodiscard]] bool is_taken(Entries& entries, std::size_t count) {
+    /// Sends the first `count`, and removes them. False if the server refused at least one.
+    [[nodiscard]] bool try_send(Entries& entries, std::size_t count) {
         std::string body = "{\"run_id\":" + json::serialize(boost::json::value(note_.run_id)) +
                            ",\"" + kind_.field + "\":[";
         for (std::size_t i = 0; i < count; ++i) {
@@ -133,7 +132,7 @@ private:
                 std::find_if(entries.begin(), behind(entries, count),
                              [&](const auto& entry) { return entry.name != entries.front().name; });
             const auto same = static_cast<std::size_t>(end - entries.begin());
-            if (!is_taken(entries, same)) {
+            if (!try_send(entries, same)) {
                 send_or_leave_out(entries, same);
             }
             count -= same;
@@ -150,7 +149,7 @@ private:
     /// known tag in between; otherwise the server is failing, or the run is gone.
     void send_or_leave_out(Entries& entries, std::size_t count) {
         set_tag(id_tag, note_.id);
-        if (is_taken(entries, count)) {
+        if (try_send(entries, count)) {
             return;
         }
         const std::string name = entries.front().name;

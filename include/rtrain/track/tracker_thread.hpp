@@ -72,7 +72,7 @@ public:
     }
 
     /// Waits for the thread until `limit`; true if it has ended. Logs what the tracker is missing.
-    [[nodiscard]] bool ended_by(Clock::time_point limit) {
+    [[nodiscard]] bool wait_end(Clock::time_point limit) {
         std::unique_lock lock(mutex_);
         const bool ended = ended_.wait_until(lock, limit, [&] { return has_ended_; });
         is_given_up_ = !ended;
@@ -229,7 +229,7 @@ private:
 
     /// True if the rest of the log is obsolete: the run has resumed again, or the caller has given
     /// up.
-    bool is_over() {
+    [[nodiscard]] bool is_over() const {
         const std::scoped_lock lock(mutex_);
         return orders_.start != taken_up_ || is_given_up_;
     }
@@ -260,7 +260,7 @@ private:
     AnyTracker tracker_;
     std::string name_;
 
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable work_;  ///< wakes the idle thread
     std::condition_variable hurry_; ///< wakes the pausing thread
     std::condition_variable ended_;
@@ -311,7 +311,7 @@ public:
 
     /// After end(): waits for the thread, and detaches it at `limit`.
     void wait_until(Clock::time_point limit) {
-        if (delivery_->ended_by(limit)) {
+        if (delivery_->wait_end(limit)) {
             thread_.join();
         } else {
             thread_.detach();

@@ -35,7 +35,7 @@ struct Attempt {
 
 /// Calls the function. Returns false if it left because the run is preempted, even if it caught the
 /// exception. Rethrows its exceptions, including a caught one that ends the attempt.
-[[nodiscard]] inline bool returns(const RunFunction& train_function, Run& run) {
+[[nodiscard]] inline bool run_until_preempted(const RunFunction& train_function, Run& run) {
     const RankStatus::In training(Phase::training);
     bool left = false;
     try {
@@ -63,7 +63,9 @@ inline void end_run(Attempt& attempt, Run& run) {
     attempt.result = Result::from_path(at.path, at.filesystem);
 }
 
-[[nodiscard]] inline PreemptionError has_made_room(const Attempt& attempt, const RunConfig& run) {
+/// Resets the notice, and returns the error that ends fit().
+[[nodiscard]] inline PreemptionError acknowledge_preemption(const Attempt& attempt,
+                                                            const RunConfig& run) {
     PreemptionNotice::current().reset();
     return PreemptionError(concat("the run was preempted and saved ", attempt.newest, " in ",
                                   attempt.result.path.string(), "; ",

@@ -12,6 +12,7 @@
 #include <rtrain/launch/session.hpp>
 #include <rtrain/process/loaded_from.hpp>
 #include <rtrain/run/driver_notifier.hpp>
+#include <rtrain/run/fit_setup.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/run/score_check.hpp>
@@ -95,16 +96,16 @@ inline void add_callbacks(track::Observers& observers, const TrainerOptions& opt
 }
 
 /// *Collective.*
-[[nodiscard]] inline track::RunFacts facts_of(AnyBackend& backend, const TrainerOptions& options,
-                                              const launch::Session& session,
-                                              const std::string& run_name) {
+[[nodiscard]] inline track::RunFacts facts_of(const FitSetup& fit) {
+    AnyBackend& backend = fit.backend;
     at::Tensor last_node = at::full({1}, backend.node_rank(), at::kLong);
     backend.all_reduce(last_node, ReduceOp::max);
-    track::RunFacts facts{.ranks = backend.size(),
-                          .hosts = static_cast<int>(last_node.item<std::int64_t>()) + 1,
-                          .threads = at::get_num_threads(),
-                          .device = backend.device().value_or(at::kCPU).str(),
-                          .goes_on = way_to_go_on(backend, options.run, session, run_name)};
+    track::RunFacts facts{
+        .ranks = backend.size(),
+        .hosts = static_cast<int>(last_node.item<std::int64_t>()) + 1,
+        .threads = at::get_num_threads(),
+        .device = backend.device().value_or(at::kCPU).str(),
+        .goes_on = way_to_go_on(backend, fit.options.run, fit.call.session, fit.run_name)};
     facts.libraries.emplace_back(
         "libtorch", TORCH_VERSION + from(reinterpret_cast<const void*>(&at::get_num_threads)));
     if (const std::string mpi = comm::library_version(); !mpi.empty()) {
@@ -115,10 +116,11 @@ inline void add_callbacks(track::Observers& observers, const TrainerOptions& opt
 
 /// Adds observers that display the run. The console is on all ranks: when ranks continue without
 /// dead ones, another rank may become rank 0. *Collective.*
-inline void add_viewers(track::Observers& observers, AnyBackend& backend,
-                        const TrainerOptions& options, launch::Session& session,
-                        const std::string& run_name, track::RunReport& report) {
-    track::RunFacts facts = facts_of(backend, options, session, run_name);
+inline void add_viewers(track::Observers& observers, const FitSetup& fit,
+                        track::RunReport& report) {
+    const TrainerOptions& options = fit.options;
+    launch::Session& session = fit.call.session;
+    track::RunFacts facts = facts_of(fit);
     report.describe(facts);
     std::shared_ptr<console::Display> display;
     if (session.has_driver()) {
@@ -128,8 +130,8 @@ inline void add_viewers(track::Observers& observers, AnyBackend& backend,
     }
     observers.add(std::make_shared<track::RunConsole>(options.run.console, options.run.checkpoint,
                                                       std::move(facts), std::move(display)));
-    if (backend.rank() == 0) {
-        add_callbacks(observers, options, backend.size(), run_name);
+    if (fit.backend.rank() == 0) {
+        add_callbacks(observers, options, fit.backend.size(), fit.run_name);
     }
 }
 

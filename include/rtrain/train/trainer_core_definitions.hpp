@@ -15,10 +15,10 @@
 #include <rtrain/process/end_of_run.hpp>
 #include <rtrain/process/fit_guard.hpp>
 #include <rtrain/process/preemption_signals.hpp>
+#include <rtrain/run/make_way.hpp>
 #include <rtrain/run/restore.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/run_directory.hpp>
-#include <rtrain/run/run_identity.hpp>
 #include <rtrain/storage/lock.hpp>
 #include <rtrain/track/callback_observer.hpp>
 #include <rtrain/train/generators.hpp>
@@ -229,9 +229,14 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
         run = named_run();
         resume();
     };
-    const launch::FitOutcome ending =
-        launch::drive({session_, fit}, options_.config, options_.scaling, run, tell,
-                      logs ? &*logs : nullptr, on_run);
+    const launch::FitOutcome ending = launch::Driver({.call = {session_, fit},
+                                                      .config = options_.config,
+                                                      .scaling = options_.scaling,
+                                                      .run = run,
+                                                      .tell = tell,
+                                                      .logs = logs ? &*logs : nullptr,
+                                                      .on_run = on_run})
+                                          .run();
     if (ending.has_code(PreemptionError::own_code)) {
         console::say("%s", ending.failure->message.c_str());
         exit_preempted();
@@ -354,8 +359,11 @@ RTRAIN_DOOR Result TrainerCore::train(launch::FitCall call, const RunFunction& f
                                       std::function<void(const Error&)> end_process) {
     const FitGuard training;
     const std::string& launched = session_.run_name();
-    Training it(*backend_, *checkpoint_, options_,
-                launched.empty() || call.follows ? named_run().name : launched, call,
+    Training it({.backend = *backend_,
+                 .policy = *checkpoint_,
+                 .options = options_,
+                 .run_name = launched.empty() || call.follows ? named_run().name : launched,
+                 .call = call},
                 std::move(end_process));
     Result result = it.run(function);
     is_sound_ = !it.has_restarted();

@@ -28,10 +28,10 @@
 #include <rtrain/process/rank_status.hpp>
 #include <rtrain/process/step_clock.hpp>
 #include <rtrain/process/user_call.hpp>
+#include <rtrain/run/make_way.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/run/run_directory.hpp>
-#include <rtrain/run/run_identity.hpp>
 #include <rtrain/run/same_config.hpp>
 #include <rtrain/train/attempt.hpp>
 #include <rtrain/train/default_observers.hpp>
@@ -56,15 +56,12 @@ namespace rtrain::detail {
 
 class Training {
 public:
-    /// `backend`, `checkpoint` and `options` outlive this object.
     /// `end_process`: takes what fit() would throw, for a function that does not end. Does not
     /// return.
-    Training(AnyBackend& backend, checkpoint::AnyPolicy& checkpoint, const TrainerOptions& options,
-             std::string run_name, launch::FitCall call,
-             std::function<void(const Error&)> end_process)
-        : backend_(backend), checkpoint_(checkpoint), options_(options),
-          run_name_(std::move(run_name)), call_(std::move(call)), session_(call_.session),
-          end_process_(std::move(end_process)), policy_(options.run.failure) {
+    Training(FitSetup fit, std::function<void(const Error&)> end_process)
+        : fit_(std::move(fit)), backend_(fit_.backend), options_(fit_.options),
+          session_(fit_.call.session), end_process_(std::move(end_process)),
+          policy_(options_.run.failure) {
         report_ = add_recorders(observers_, options_, session_);
     }
 
@@ -92,25 +89,26 @@ private:
         if (options_.scaling.use_gpu && !backend_.device()) {
             throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
         }
-        if (!call_.follows) {
+        if (!fit_.call.follows) {
             backend_.start(options_.scaling);
         }
         if (!session_.has_driver()) { // otherwise the driver did it
             succeed_together(backend_, [this] {
                 if (backend_.rank() == 0) {
-                    make_way(options_.run, run_name_);
+                    make_way(options_.run, fit_.run_name);
                 }
             });
         }
-        std::optional<OwnLog> log(std::in_place, backend_, options_.run, run_name_,
+        std::optional<OwnLog> log(std::in_place, backend_, options_.run, fit_.run_name,
                                   session_.has_driver());
         log_ = &log;
         session_.connect(backend_.rank(), backend_.size());
         watch_each_other();
         require_same_config(backend_, options_.config,
-                            call_.follows ? std::nullopt : session_.driver_config(call_.number));
-        skipped_ = call_.follows ? std::vector<std::string>() : session_.skipped_checkpoints();
-        add_viewers(observers_, backend_, options_, session_, run_name_, *report_);
+                            fit_.call.follows ? std::nullopt
+                                              : session_.driver_config(fit_.call.number));
+        skipped_ = fit_.call.follows ? std::vector<std::string>() : session_.skipped_checkpoints();
+        add_viewers(observers_, fit_, *report_);
         check_survival();
         const double grace_s = options_.run.failure.preemption_grace_s;
         const launch::PreemptionSignals signals(grace_s);
@@ -130,11 +128,11 @@ private:
             if (!attempt.error) {
                 RankStatus::current().enter(Phase::done);
                 if (attempt.preempted) {
-                    throw has_made_room(attempt, options_.run);
+                    throw acknowledge_preemption(attempt, options_.run);
                 }
                 return std::move(attempt.result);
             }
-            if (!restarts_here(attempt)) {
+            if (!try_restart_here(attempt)) {
                 throw *attempt.error;
             }
             restarted_ = true;
@@ -158,8 +156,7 @@ private:
         Outcome mine = failure_in([&] {
             const UserCall::In in(UserCall::start);
             try {
-                run = std::make_unique<Run>(backend_, checkpoint_, options_, run_name_, call_,
-                                            observers_, skipped_);
+                run = std::make_unique<Run>(fit_, observers_, skipped_);
             } catch (const PeerError&) {
                 throw; // another rank has the cause
             } catch (...) {
@@ -172,7 +169,7 @@ private:
             AttemptStatus& status = AttemptStatus::current();
             status.begin([&] { end_in_function(attempt, *run); });
             mine = failure_in([&] {
-                attempt.preempted = !returns(train_function, *run);
+                attempt.preempted = !run_until_preempted(train_function, *run);
                 end_run(attempt, *run);
             });
             status.end();
@@ -218,7 +215,7 @@ private:
                       backend_.rank());
         log_->reset();
         attempt.error ? end_process_(*attempt.error)
-                      : end_process_(has_made_room(attempt, options_.run));
+                      : end_process_(acknowledge_preemption(attempt, options_.run));
     }
 
     /// Exchanges the outcomes of all ranks.
@@ -266,12 +263,12 @@ private:
 
     /// Decides whether to call the function again; the driver decides, or rank 0 without one, and
     /// all ranks get the same result. Rejoins the ranks: all, or the survivors.
-    bool restarts_here(const Attempt& attempt) {
+    bool try_restart_here(const Attempt& attempt) {
         if (!backend_.can_rejoin()) {
             return false;
         }
         if (keeps_survivors()) {
-            return restarts_with_survivors(attempt);
+            return try_restart_with_survivors(attempt);
         }
         if (!attempt.error->died().empty()) {
             return false;
@@ -284,18 +281,18 @@ private:
             }
             return false;
         }
-        return restarts(attempt, {});
+        return decide_restart(attempt, {});
     }
 
     /// Ranks may have seen different events: one may have died after reporting that it failed.
-    bool restarts_with_survivors(const Attempt& attempt) {
+    bool try_restart_with_survivors(const Attempt& attempt) {
         try {
             const int before = backend_.size();
             const std::vector<int> lost = backend_.rejoin();
             const int now = backend_.size();
             if (options_.scaling.num_workers.allows(now)) {
                 watch_each_other(); // with their new ranks
-                return restarts(attempt, lost);
+                return decide_restart(attempt, lost);
             }
             if (backend_.rank() == 0) {
                 console::warn("%d of %d ranks survive, fewer than num_workers allows", now, before);
@@ -307,7 +304,7 @@ private:
     }
 
     /// `lost`: ranks that were removed.
-    bool restarts(const Attempt& attempt, const std::vector<int>& lost) {
+    bool decide_restart(const Attempt& attempt, const std::vector<int>& lost) {
         boost::json::object decided;
         if (backend_.rank() == 0) {
             Failure failure = failure_of(*attempt.error);
@@ -361,11 +358,9 @@ private:
         return backend_.rank() == 0 && !session_.has_driver();
     }
 
+    FitSetup fit_;
     AnyBackend& backend_;
-    checkpoint::AnyPolicy& checkpoint_;
     const TrainerOptions& options_;
-    std::string run_name_;
-    launch::FitCall call_;
     launch::Session& session_;
     std::function<void(const Error&)> end_process_;
     std::optional<OwnLog>* log_ = nullptr; ///< of train()

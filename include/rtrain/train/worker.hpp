@@ -154,8 +154,7 @@ public:
     [[nodiscard]] auto
     prepare(std::unique_ptr<torch::data::StatelessDataLoader<Dataset, Sampler>> loader,
             std::uint64_t seed = 0, std::optional<bool> each_row_once = std::nullopt) {
-        return data::distribute_loader(std::move(loader), epoch_request(false, seed), device(),
-                                       progress().new_position("(data loader)"), each_row_once);
+        return data::distribute_loader(std::move(loader), loader_shard(false, seed, each_row_once));
     }
 
     /// Returns a torch::data loader over this rank's rows of a data set; for loaders with worker
@@ -165,9 +164,8 @@ public:
     [[nodiscard]] auto prepare(Dataset dataset, const torch::data::DataLoaderOptions& options,
                                bool shuffle = true, std::uint64_t seed = 0,
                                std::optional<bool> each_row_once = std::nullopt) {
-        return data::make_distributed_loader(
-            std::move(dataset), options, epoch_request(shuffle, seed), device(),
-            progress().new_position("(data loader)"), each_row_once);
+        return data::make_distributed_loader(std::move(dataset), options,
+                                             loader_shard(shuffle, seed, each_row_once));
     }
 
     /// Returns this rank's part of a data set passed to the trainer, or all of it if it is not in
@@ -177,13 +175,20 @@ public:
         const auto& to_split = options().datasets_to_split;
         const bool is_split = !to_split || std::ranges::find(*to_split, name) != to_split->end();
         return data::Shard(
-            rows, data_, rank(), size(), device(),
-            [this, name] { return progress().new_position(name); }, seed_, random_seed_, is_split,
-            [ranks = ranks()](at::Tensor& numbers) {
-                const UserCall::In in(UserCall::next_batch);
-                const c10::NoGradGuard no_grad;
-                ranks->all_reduce(numbers, ReduceOp::max);
-            });
+            {.dataset = rows,
+             .policy = data_,
+             .rank = rank(),
+             .size = size(),
+             .device = device(),
+             .random_seed = random_seed_,
+             .is_split = is_split,
+             .agree =
+                 [ranks = ranks()](at::Tensor& numbers) {
+                     const UserCall::In in(UserCall::next_batch);
+                     const c10::NoGradGuard no_grad;
+                     ranks->all_reduce(numbers, ReduceOp::max);
+                 }},
+            [this, name] { return progress().new_position(name); }, seed_);
     }
 
     /// Fits a preprocessor (rtrain/preprocess.hpp) to a data set passed to the trainer. Each rank
@@ -223,8 +228,12 @@ private:
         return found->second;
     }
 
-    [[nodiscard]] data::EpochRequest epoch_request(bool shuffle, std::uint64_t seed) const {
-        return {.rank = rank(), .size = size(), .shuffle = shuffle, .seed = seed_ + seed};
+    [[nodiscard]] data::LoaderShard loader_shard(bool shuffle, std::uint64_t seed,
+                                                 std::optional<bool> each_row_once) {
+        return {.epoch = {.rank = rank(), .size = size(), .shuffle = shuffle, .seed = seed_ + seed},
+                .device = device(),
+                .position = progress().new_position("(data loader)"),
+                .each_row_once = each_row_once};
     }
 
     std::shared_ptr<B> backend_;

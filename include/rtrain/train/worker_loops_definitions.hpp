@@ -34,22 +34,23 @@ RTRAIN_DOOR Epochs WorkerReports::loop(int count, const State& state, bool in_st
     }
     restore(state);
     progress_.set_epochs(count, in_steps);
-    return Epochs(progress_, run_.has_stopped() ? 0 : count,
-                  {.begin = [this, state] { state_.emplace(state); },
-                   .end_epoch = [this, in_steps] { return in_steps ? ends_step() : stops_here(); },
-                   .left_early = [this, count, in_steps] { leave_epochs_early(count, in_steps); },
-                   .end = [this] { state_.reset(); },
-                   .in_steps = in_steps});
+    return Epochs(
+        progress_, run_.has_stopped() ? 0 : count,
+        {.begin = [this, state] { state_.emplace(state); },
+         .end_epoch = [this, in_steps] { return in_steps ? end_step() : stop_if_asked(); },
+         .left_early = [this, count, in_steps] { leave_epochs_early(count, in_steps); },
+         .end = [this] { state_.reset(); },
+         .in_steps = in_steps});
 }
 
 /// After the body of a step. Ranks only communicate if the step reported.
-RTRAIN_DOOR bool WorkerReports::ends_step() {
+RTRAIN_DOOR bool WorkerReports::end_step() {
     const PreemptionNotice& notice = PreemptionNotice::current();
     if ((size() > 1 ? notice.agreed() : notice.given()) && saves_state()) {
         data::LoopStack::current().end_epoch();
         make_room();
     }
-    return stops_here(std::exchange(has_reported_, false));
+    return stop_if_asked(std::exchange(has_reported_, false));
 }
 
 /// Between two batches of a loop over epochs(): saves and ends if all ranks have agreed in this
@@ -85,9 +86,9 @@ RTRAIN_DOOR bool WorkerReports::ends(const data::LoopStack::Loop& loop) const {
     return run_.has_stopped() || (time_is_up && !loop.position->within_step);
 }
 
-/// After the body of an epoch: true if it was the last because of RunConfig::stop, or because a
-/// rank called stop().
-RTRAIN_DOOR bool WorkerReports::stops_here(bool asks_ranks) {
+/// Called after the body of an epoch: saves, and returns true, if it was the last because of
+/// RunConfig::stop, or because a rank called stop().
+RTRAIN_DOOR bool WorkerReports::stop_if_asked(bool asks_ranks) {
     const UserCall::In in(UserCall::epochs);
     if (should_stop() && !run_.has_stopped()) {
         run_.judge_time();
@@ -106,7 +107,7 @@ RTRAIN_DOOR bool WorkerReports::stops_here(bool asks_ranks) {
 /// Called if the loop over `count` epochs was left by `break` or `return`.
 RTRAIN_DOOR void WorkerReports::leave_epochs_early(int count, bool in_steps) {
     if (should_stop() || progress_.is_to_stop()) {
-        (void)stops_here();
+        (void)stop_if_asked();
     } else if (rank() == 0 && progress_.epoch() + 1 < count) {
         const char* const unit = in_steps ? "step" : "epoch";
         console::warn("the loop over %d %ss was left in %s %d; restarting this run continues with "

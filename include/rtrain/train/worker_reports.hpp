@@ -188,13 +188,13 @@ private:
     void make_room_in(const data::LoopStack::Loop& loop);
     void leave_if_preempted() const;
     [[nodiscard]] Epochs loop(int count, const State& state, bool in_steps);
-    [[nodiscard]] bool ends_step();
+    [[nodiscard]] bool end_step();
     void make_room();
-    [[nodiscard]] bool stops_here(bool asks_ranks = true);
+    [[nodiscard]] bool stop_if_asked(bool asks_ranks = true);
     [[nodiscard]] bool is_behind_the_end() const;
     [[nodiscard]] bool ends(const data::LoopStack::Loop& loop) const;
     void leave_epochs_early(int count, bool in_steps);
-    [[nodiscard]] bool is_due();
+    [[nodiscard]] bool count_report();
 
     Run& run_;
     Progress progress_;

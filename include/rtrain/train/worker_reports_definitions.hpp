@@ -138,7 +138,7 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const State& state
         snapshot.compared = std::move(compared);
         return snapshot;
     };
-    reporting([&] { run_.report(metrics, options, is_due(), check, take_snapshot); });
+    reporting([&] { run_.report(metrics, options, count_report(), check, take_snapshot); });
     leave_if_preempted();
 }
 
@@ -363,8 +363,8 @@ RTRAIN_DOOR bool WorkerReports::is_behind_the_end() const {
     return run_.has_stopped() && state_;
 }
 
-/// True if this report of a state saves it; otherwise the run's interval decides, if set.
-RTRAIN_DOOR bool WorkerReports::is_due() {
+/// Counts a report of a state; true if it is saved. Otherwise the run's interval decides, if set.
+RTRAIN_DOOR bool WorkerReports::count_report() {
     const CheckpointConfig& config = options().run.checkpoint;
     const bool last = config.at_end && progress_.in_last_epoch();
     if (last || config.mean_time_between_failures_s) {

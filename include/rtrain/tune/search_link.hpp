@@ -48,7 +48,7 @@ public:
     /// Sends a line of result.json; lines that the search already has, which a resumed run repeats,
     /// are skipped. True when the run must end here. Throws LaunchError [RT-L8], as all members do,
     /// when the search is gone.
-    [[nodiscard]] bool ends_at(const Config& line) {
+    [[nodiscard]] bool report(const Config& line) {
         const std::lock_guard lock(mutex_);
         const auto iteration = line.at("training_iteration").to_number<std::int64_t>();
         if (iteration <= known_) {

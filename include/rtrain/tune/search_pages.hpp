@@ -51,8 +51,12 @@ private:
         for (; logged_ < controller.taken_over().size(); ++logged_) {
             const auto& [trial, exploit] = controller.taken_over()[logged_];
             if (exploit.log) {
-                log_exploit(directory_, trial, exploit.donor, exploit.iteration,
-                            exploit.donor_iteration, exploit.donor_config, exploit.config);
+                log_exploit(directory_, {.trial = trial,
+                                         .donor = exploit.donor,
+                                         .iteration = exploit.iteration,
+                                         .donor_iteration = exploit.donor_iteration,
+                                         .donor_config = exploit.donor_config,
+                                         .config = exploit.config});
             }
         }
     }

@@ -336,7 +336,7 @@ TunerCore::trial_options(const TrainerOptions& trainer, const tune::TrialTask& t
     options.run.resume = Resume::always; // the search determines the run of a trial
     options.run.console.verbose = std::max(0, options.run.console.verbose - 1);
     options.run.console.live.reset(); // all trials would need the same port
-    const stop::Condition asks([link](const Config& report) { return link->ends_at(report); });
+    const stop::Condition asks([link](const Config& report) { return link->report(report); });
     options.run.stop = {asks};
     if (task.time_limit_s) { // also between two reports, which the search does not see
         constexpr double least = 1e-3;

@@ -34,12 +34,11 @@ namespace rtrain::comm {
 /// `timeout` (RT-N6).
 class NcclCollectives {
 public:
-    NcclCollectives(std::unique_ptr<NcclCommunicator> communicator, at::Device device, int rank,
-                    int size, std::chrono::milliseconds timeout,
-                    NcclWatchdog::LookAtPeers look_at_peers)
+    NcclCollectives(std::unique_ptr<NcclCommunicator> communicator, at::Device device, int size,
+                    NcclWatchdog::Options watchdog)
         : device_(device), size_(size), streams_(device.type()),
           stream_(streams_.getStreamFromGlobalPool(device)), communicator_(std::move(communicator)),
-          watchdog_(*communicator_, device, rank, timeout, std::move(look_at_peers)) {}
+          watchdog_(*communicator_, device, std::move(watchdog)) {}
 
     /// Reduces `tensor` in place, with any strides.
     void all_reduce(at::Tensor& tensor, ReduceOp op) {
@@ -168,7 +167,7 @@ public:
     /// Waits until the side stream is empty, then throws the error that was noticed, if any.
     void drain() {
         Backoff backoff;
-        while (!watchdog_.failed() && !watchdog_.idle()) {
+        while (!watchdog_.failed() && !watchdog_.reap()) {
             backoff.pause();
         }
         check();

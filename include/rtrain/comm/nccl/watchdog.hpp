@@ -38,10 +38,16 @@ public:
     /// the collective that waits.
     using LookAtPeers = std::function<void(const char*)>;
 
-    NcclWatchdog(NcclCommunicator& communicator, at::Device device, int rank,
-                 std::chrono::milliseconds timeout, LookAtPeers look_at_peers)
-        : communicator_(communicator), device_(device), rank_(rank), timeout_(timeout),
-          look_at_peers_(std::move(look_at_peers)), thread_([this] { run(); }) {}
+    struct Options {
+        int rank;
+        std::chrono::milliseconds timeout;
+        LookAtPeers look_at_peers;
+    };
+
+    NcclWatchdog(NcclCommunicator& communicator, at::Device device, Options options)
+        : communicator_(communicator), device_(device), rank_(options.rank),
+          timeout_(options.timeout), look_at_peers_(std::move(options.look_at_peers)),
+          thread_([this] { run(); }) {}
     NcclWatchdog(const NcclWatchdog&) = delete;
     NcclWatchdog& operator=(const NcclWatchdog&) = delete;
     ~NcclWatchdog() { stop(); }
@@ -65,7 +71,7 @@ public:
     }
 
     /// True if an error is known that check() does not throw yet.
-    [[nodiscard]] bool suspicious() {
+    [[nodiscard]] bool suspicious() const {
         const std::scoped_lock lock(mutex_);
         return suspicion_.has_value();
     }
@@ -78,8 +84,8 @@ public:
     }
     [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
 
-    /// True if every collective has ended.
-    [[nodiscard]] bool idle() {
+    /// Forgets collectives that have ended; true if all have.
+    [[nodiscard]] bool reap() {
         const std::scoped_lock lock(mutex_);
         forget_ended();
         return pending_.empty();
@@ -194,7 +200,7 @@ private:
     std::chrono::milliseconds timeout_;
     LookAtPeers look_at_peers_;
 
-    std::mutex mutex_; ///< guards the members below except error_, which failed_ publishes
+    mutable std::mutex mutex_; ///< guards the members below except error_, which failed_ publishes
     std::condition_variable wake_;
     bool stopping_ = false;
     std::deque<Pending> pending_; ///< in the order of their stream

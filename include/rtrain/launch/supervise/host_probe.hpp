@@ -107,8 +107,8 @@ public:
         }
     }
 
-    /// True if the command has exited.
-    [[nodiscard]] bool ended() {
+    /// Never blocks; true if the command has exited.
+    [[nodiscard]] bool poll() {
         int raw = 0;
         if (pid_ > 0 && ::waitpid(pid_, &raw, WNOHANG) != 0) {
             pid_ = -1;
@@ -186,7 +186,7 @@ answering(const std::vector<Host>& hosts, const std::string& agent,
     const auto all_ended = [&] {
         bool all = true;
         for (auto& [i, probe] : probes) {
-            all = probe.ended() && all;
+            all = probe.poll() && all;
         }
         return all;
     };

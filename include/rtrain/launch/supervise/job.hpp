@@ -68,17 +68,20 @@ public:
     /// Time limit for survivors of a death to ask for a decision.
     static constexpr std::chrono::seconds survivors_limit{10};
 
-    /// `keep_at_least`: if ranks die and at least this many survive, the survivors continue; 0:
-    /// never.
-    Job(boost::asio::io_context& io, RanksCommand command, ControlServer::Options control,
-        const HangConfig& hang, Handlers handlers, int keep_at_least = 0)
-        : handlers_(std::move(handlers)), size_(command.ranks), keep_at_least_(keep_at_least),
-          hang_(hang), ranks_(command.ranks), hangs_(hang, command.ranks,
-                                                     [this] {
-                                                         server_.send_all({"dump", {}});
-                                                     }),
+    struct Options {
+        ControlServer::Options control;
+        HangConfig hang;
+        int keep_at_least = 0; ///< ranks that must survive a death to continue; 0: never
+    };
+
+    Job(boost::asio::io_context& io, RanksCommand command, Options options, Handlers handlers)
+        : handlers_(std::move(handlers)), size_(command.ranks), options_(std::move(options)),
+          ranks_(command.ranks), hangs_(options_.hang, command.ranks,
+                                        [this] {
+                                            server_.send_all({"dump", {}});
+                                        }),
           timer_(io),
-          server_(io, std::move(control),
+          server_(io, options_.control,
                   {.joined = [this](const Hello& rank) { joined(rank); },
                    .status = [this](const RankReport& report) { hangs_.on_report(report); },
                    .event = [this](int rank, const Event& event) { heard(rank, event); },
@@ -135,7 +138,6 @@ private:
         command.variables.merge(variables);
         return command;
     }
-    static Clock::time_point now() { return Clock::now(); }
 
     void joined(const Hello& hello) {
         ranks_.join(hello);
@@ -204,8 +206,8 @@ private:
 
     /// True if enough ranks are left, and are in the middle of training.
     [[nodiscard]] bool others_can_go_on() const {
-        return keep_at_least_ > 0 && trained_ && ranks_.can_go_on() &&
-               ranks_.living() >= keep_at_least_;
+        return options_.keep_at_least > 0 && trained_ && ranks_.can_go_on() &&
+               ranks_.living() >= options_.keep_at_least;
     }
 
     /// A rank has left. If its process ended early and the others cannot continue without it, the
@@ -228,13 +230,13 @@ private:
             kill(failure);
         } else if (others_can_go_on()) {
             lose(rank);
-            bereaved_ = {.why = failure, .until = now() + survivors_limit};
+            bereaved_ = {.why = failure, .until = Clock::now() + survivors_limit};
         } else if (handlers_.in_a_hurry()) {
             kill(failure);
         } else {
             died_without_a_word_ = failure;
             constexpr std::chrono::seconds patience{3}; // mpirun does not report an exit with 0
-            kill_at_ = now() + patience;
+            kill_at_ = Clock::now() + patience;
         }
     }
 
@@ -263,7 +265,7 @@ private:
         if (over_ || ranks_.living() == 0) {
             conclude();
         } else {
-            hear_until_ = now() + patience;
+            hear_until_ = Clock::now() + patience;
         }
     }
 
@@ -328,15 +330,15 @@ private:
             if (broken_) {
                 say_over_if_gone();
             } else if (hear_until_) {
-                if (now() > *hear_until_) {
+                if (Clock::now() > *hear_until_) {
                     conclude();
                 }
             } else if (died_without_a_word_) {
-                if (now() > kill_at_) {
+                if (Clock::now() > kill_at_) {
                     kill(*died_without_a_word_);
                 }
             } else if (bereaved_) {
-                if (now() > bereaved_->until) {
+                if (Clock::now() > bereaved_->until) {
                     kill(bereaved_->why);
                 }
             } else if (const auto found = hangs_.look()) {
@@ -354,15 +356,15 @@ private:
     /// hang. Ranks that are done may then wait for it forever.
     void end_useless_mpirun() {
         const bool gone = (broken_ || ranks_.all_joined()) && ranks_.all_have_left();
-        const bool done = hang_.enabled && ranks_.all_are_done();
+        const bool done = options_.hang.enabled && ranks_.all_are_done();
         constexpr double patience_s = 5;
-        const double limit_s = gone ? patience_s : std::max(patience_s, hang_.idle_s);
+        const double limit_s = gone ? patience_s : std::max(patience_s, options_.hang.idle_s);
         if (!gone && !done) {
             useless_since_.reset();
         } else if (!useless_since_) {
-            useless_since_ = now();
+            useless_since_ = Clock::now();
         } else if (const std::chrono::duration<double> limit(limit_s);
-                   now() - *useless_since_ > limit && started_.quiet_for() > limit) {
+                   Clock::now() - *useless_since_ > limit && started_.quiet_for() > limit) {
             (void)kill_ranks();
             started_.kill(SIGKILL);
         }
@@ -376,8 +378,7 @@ private:
 
     Handlers handlers_;
     int size_;
-    int keep_at_least_;
-    HangConfig hang_;
+    Options options_;
     JobRanks ranks_;
     HangDetector hangs_;
     std::string newest_; ///< checkpoint

@@ -42,12 +42,16 @@ public:
     /// Longer lines, such as a progress bar without line ends, are printed in pieces.
     static constexpr std::size_t longest_line = std::size_t{1} << 20;
 
-    /// `heard` is called with each line of a rank, `at_end` when the stream has ended and all of it
-    /// is printed. Each line goes to `target` immediately, after what is in its buffer.
+    struct Handlers {
+        std::function<void(const RankLine&)> line; ///< of a rank
+        std::function<void()> end; ///< the stream has ended, and all of it is printed
+    };
+
+    /// Each line goes to `target` immediately, after what is in its buffer.
     OutputRelay(boost::asio::io_context& io, int descriptor, std::FILE* target, Lines lines,
-                std::function<void(const RankLine&)> heard, std::function<void()> at_end)
+                Handlers handlers)
         : stream_(io, descriptor), timer_(io), target_(target), terminal_(::fileno(target)),
-          lines_(lines), heard_(std::move(heard)), at_end_(std::move(at_end)) {
+          lines_(lines), handlers_(std::move(handlers)) {
         read();
     }
 
@@ -131,7 +135,7 @@ private:
     }
 
     void tell(const RankLine& line) {
-        heard_(line);
+        handlers_.line(line);
         waiting_.append(line.readable()) += '\n';
     }
 
@@ -170,7 +174,7 @@ private:
             timer_.expires_after(pause);
             timer_.async_wait([this](const boost::system::error_code&) { print(); });
         } else if (has_ended_) {
-            at_end_();
+            handlers_.end();
         } else {
             read();
         }
@@ -191,8 +195,7 @@ private:
     std::FILE* target_;
     console::Terminal terminal_; ///< of target_
     Lines lines_;
-    std::function<void(const RankLine&)> heard_;
-    std::function<void()> at_end_;
+    Handlers handlers_;
     std::array<char, 4096> chunk_{};
     std::string line_; ///< without its end yet
     RankOutput ranks_;

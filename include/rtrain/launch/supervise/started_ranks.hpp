@@ -49,10 +49,12 @@ public:
                 };
             };
             const OutputRelay::Lines lines{.ranks = command.ranks, .tagged = launcher_.tags_lines};
-            out_ = std::make_unique<OutputRelay>(io, child_.out, stdout, lines,
-                                                 hear(OutputStream::out), at_end);
-            err_ = std::make_unique<OutputRelay>(io, child_.err, stderr, lines,
-                                                 hear(OutputStream::err), at_end);
+            out_ = std::make_unique<OutputRelay>(
+                io, child_.out, stdout, lines,
+                OutputRelay::Handlers{hear(OutputStream::out), at_end});
+            err_ = std::make_unique<OutputRelay>(
+                io, child_.err, stderr, lines,
+                OutputRelay::Handlers{hear(OutputStream::err), at_end});
         } catch (...) {
             end();
             throw;

@@ -187,17 +187,18 @@ private:
             command.scratch = given.directory;
             command.shared_memory = given.shared_memory;
         }
-        const int keep_at_least =
-            ranks_to_keep(config_, scaling_.num_workers, place.ranks, attempt_ == 1);
-        command.survive_deaths = keep_at_least > 0;
+        const int kept = ranks_to_keep(config_, scaling_.num_workers, place.ranks, attempt_ == 1);
+        command.survive_deaths = kept > 0;
         decided_to_end_ = false;
         job_ = std::make_unique<Job>(io_, std::move(command),
-                                     ControlServer::Options{.attempt = attempt_,
-                                                            .size = place.ranks,
-                                                            .directory = given.directory,
-                                                            .remote = place.remote,
-                                                            .hosts = place.others},
-                                     config_.hang, handlers(), keep_at_least);
+                                     Job::Options{.control = {.attempt = attempt_,
+                                                              .size = place.ranks,
+                                                              .directory = given.directory,
+                                                              .remote = place.remote,
+                                                              .hosts = place.others},
+                                                  .hang = config_.hang,
+                                                  .keep_at_least = kept},
+                                     handlers());
         resizing_ = false;
         look_for_room(place.ranks);
     }
@@ -224,7 +225,7 @@ private:
                         }
                         return decision;
                     },
-                .in_a_hurry = [this] { return restarts_without_question(); },
+                .in_a_hurry = [this] { return use_free_restart(); },
                 .shrunk = [this](int ranks) { look_for_room(ranks); },
                 .run_ended = [this] { between_runs_ = true; },
                 .run_begins = [this](const std::string& run) { begin_run(run); }};
@@ -239,8 +240,8 @@ private:
         task_.on_run(run);
     }
 
-    /// The first death is not worth waiting a second for its cause.
-    [[nodiscard]] bool restarts_without_question() {
+    /// True for the first death, which is not worth waiting a second for its cause.
+    [[nodiscard]] bool use_free_restart() {
         return config_.max_failures != 0 && deaths_unexplained_++ == 0;
     }
 

@@ -126,7 +126,7 @@ private:
 
     /// Sockets of all ranks must not use up the descriptors that training needs for files.
     static Options with_room(Options options) {
-        require_descriptors(descriptors_for_judge(options.size, open_descriptors()),
+        require_descriptors(descriptors_for_rank(options.size, open_descriptors()),
                             detail::concat("watching ", options.size, " ranks"));
         return options;
     }
@@ -165,9 +165,9 @@ private:
     }
 
     /// Ranks that wait for a rank that died unnoticed by mpirun hang, too. But a rank may only be
-    /// cut off from this judge and still compute: then no rank can be blamed. Returns false in that
-    /// case.
-    [[nodiscard]] bool knows_enough() {
+    /// cut off from this judge and still compute: then no rank can be blamed, and this returns
+    /// false.
+    [[nodiscard]] bool resolve_lost() {
         constexpr std::chrono::seconds to_die{2}; // a process closes its connections first
         while (!lost_.empty()) {
             const Lost& lost = lost_.front();
@@ -211,7 +211,7 @@ private:
             if (error) {
                 return;
             }
-            if (!knows_enough()) {
+            if (!resolve_lost()) {
                 resign();
             } else if (const auto found = hangs_.look()) {
                 end_job(*found);

@@ -18,11 +18,10 @@ class CustomReduction final : public BucketReduction {
 public:
     /// `hook` and `ranks` outlive this object.
     CustomReduction(AnyGradientHook& hook, HookRanks& ranks, const at::Tensor& memory,
-                    const BucketPlan& plan, const std::vector<NamedParameter>& parameters,
-                    std::size_t number)
+                    const BucketPlan& plan, const std::vector<NamedParameter>& parameters)
         : hook_(hook), ranks_(ranks) {
         bucket_.gradients = memory;
-        bucket_.index = number;
+        bucket_.index = plan.number;
         for (const auto& [index, offset] : plan.members) {
             bucket_.parts.push_back(
                 {parameters[index].name, alias(memory, offset, parameters[index].tensor)});

@@ -33,7 +33,7 @@ struct HookedBucket {
 [[nodiscard]] inline HookedBucket make_hooked_bucket(AnyBackend& backend, const BucketPlan& plan,
                                                      const std::vector<NamedParameter>& parameters,
                                                      const DataParallelOptions& options,
-                                                     AnyGradientHook* custom, std::size_t number) {
+                                                     AnyGradientHook* custom) {
     const Hook& hook = options.hook;
     const auto type = c10::typeMetaToScalarType(plan.type.dtype());
     const bool wide = type == at::kFloat || type == at::kDouble;
@@ -43,14 +43,14 @@ struct HookedBucket {
     }
     at::Tensor memory = backend.make_bucket(plan.elements, plan.type);
     if (custom != nullptr) {
-        return {memory, std::make_unique<CustomReduction>(*custom, backend, memory, plan,
-                                                          parameters, number)};
+        return {memory,
+                std::make_unique<CustomReduction>(*custom, backend, memory, plan, parameters)};
     }
     if (const auto* power = std::get_if<hook::PowerSgd>(&hook); power != nullptr && wide) {
         PowerSgdPlan parts(memory, plan, parameters, *power);
         if (!parts.matrices.empty()) {
             return {memory, std::make_unique<PowerSgdReduction>(backend, memory, std::move(parts),
-                                                                *power, number)};
+                                                                *power, plan.number)};
         }
     }
     return {memory, std::make_unique<PlainReduction>(backend, memory, options.check_gradients)};

@@ -5,7 +5,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/strict_stream.hpp>
-#include <rtrain/model/each_tensor.hpp>
+#include <rtrain/data/each_tensor.hpp>
 #include <rtrain/model/forward.hpp>
 #include <rtrain/model/prepared_model.hpp>
 #include <rtrain/model/script/script_check.hpp>

@@ -6,7 +6,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/type_name.hpp>
-#include <rtrain/model/each_tensor.hpp>
+#include <rtrain/data/each_tensor.hpp>
 
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>

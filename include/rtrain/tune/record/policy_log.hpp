@@ -24,13 +24,19 @@ inline constexpr const char* pbt_global_file = "pbt_global.txt";
     return experiment / ("pbt_policy_" + trial + ".txt");
 }
 
-/// Appends the line [trial, donor, iteration of the trial, iteration of the donor, donor's
-/// configuration, new configuration] to both. The trial's own log starts with a copy of the
-/// donor's, whose history it takes over.
-inline void log_exploit(const std::filesystem::path& experiment, const std::string& trial,
-                        const std::string& donor, std::int64_t iteration,
-                        std::int64_t donor_iteration, const boost::json::object& donor_config,
-                        const boost::json::object& config) {
+struct PolicyLine {
+    const std::string& trial;
+    const std::string& donor;
+    std::int64_t iteration;       ///< of the trial
+    std::int64_t donor_iteration; ///< of the donor
+    const boost::json::object& donor_config;
+    const boost::json::object& config; ///< the trial's new one
+};
+
+/// Appends the line, as an array of its members, to both logs. The trial's own log starts with a
+/// copy of the donor's, whose history it takes over.
+inline void log_exploit(const std::filesystem::path& experiment, const PolicyLine& of) {
+    const auto& [trial, donor, iteration, donor_iteration, donor_config, config] = of;
     const boost::json::array row{trial, donor, iteration, donor_iteration, donor_config, config};
     const std::string line = json::serialize(row) + "\n";
     storage::GrowingFile(experiment / pbt_global_file).append(line);

@@ -89,12 +89,12 @@ public:
         if (options_.stop_last_trials && point->time >= options_.max_t) {
             return Stop{};
         }
-        return passes(report.trial, *point) ? Verdict(GoOn{}) : Verdict(Stop{});
+        return record_at_rung(report.trial, *point) ? Verdict(GoOn{}) : Verdict(Stop{});
     }
 
     void on_end(const std::string& trial, TrialEnd end, const std::optional<TrialReport>& last) {
         if (const auto point = last ? read_(*last) : std::nullopt) {
-            (void)passes(trial, *point);
+            (void)record_at_rung(trial, *point);
         }
         const auto bracket = bracket_of_.find(trial);
         if (end == TrialEnd::errored && bracket != bracket_of_.end()) {
@@ -197,7 +197,7 @@ private:
     }
 
     /// Records the score at the highest rung that the trial has newly reached, if any.
-    [[nodiscard]] bool passes(const std::string& trial, const internal::Point& point) {
+    [[nodiscard]] bool record_at_rung(const std::string& trial, const internal::Point& point) {
         const auto bracket = bracket_of_.find(trial);
         if (bracket == bracket_of_.end()) {
             return true;

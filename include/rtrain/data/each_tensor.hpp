@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// each_tensor(): visits the tensors in what a model returns, whatever holds them.
+/// each_tensor(): visits the tensors in a batch, or in what a model returns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -134,6 +134,8 @@ void each_tensor(T& value, const Visit& visit) {
         TensorsWithin<Value>::visit(value, visit);
     } else if constexpr (requires { value.each_tensor(visit); }) {
         value.each_tensor(visit);
+    } else if constexpr (requires { value.each_column(visit); }) { // of a Batch
+        value.each_column(visit);
     } else if constexpr (TupleLike<Value>) {
         std::apply([&](auto&... parts) { (each_tensor(parts, visit), ...); }, value);
     } else if constexpr (VariantLike<Value>) {
@@ -156,6 +158,11 @@ void each_tensor(T& value, const Visit& visit) {
     } else if constexpr (std::is_array_v<Value>) {
         for (auto& element : value) {
             each_tensor(element, visit);
+        }
+    } else if constexpr (requires { value.data; }) { // of torch::data::Example
+        each_tensor(value.data, visit);
+        if constexpr (requires { value.target; }) {
+            each_tensor(value.target, visit);
         }
     }
 }
