@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/name_table.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/ranking.hpp>
 #include <rtrain/checkpoint/store.hpp>
@@ -68,8 +69,8 @@ inline void mark_best(RunSummary& run, const CheckpointConfig& config) {
         if (auto metric = RunSummary::text_of(given, "score_attribute"); !metric.empty()) {
             config.score_attribute = std::move(metric);
         }
-        config.score_order =
-            RunSummary::text_of(given, "score_order") == "min" ? ScoreOrder::min : ScoreOrder::max;
+        config.score_order = ScoreOrder::names.parse(RunSummary::text_of(given, "score_order"))
+                                 .value_or(ScoreOrder::max);
     }
     return config;
 }
@@ -152,11 +153,10 @@ inline std::string write_report(const Result& result) {
 }
 
 /// The ending of a run, for people.
-[[nodiscard]] inline const char* words_of(Ended::How how) {
-    return how == Ended::How::finished    ? "finished"
-           : how == Ended::How::preempted ? "preempted"
-                                          : "failed";
-}
+inline constexpr auto ended_names =
+    rtrain::detail::name_table<Ended::How>({{Ended::How::finished, "finished"},
+                                            {Ended::How::preempted, "preempted"},
+                                            {Ended::How::failed, "failed"}});
 
 /// The checkpoints in a run's directory, with their metrics.
 [[nodiscard]] inline std::vector<KeptCheckpoint> kept_checkpoints_in(const storage::Location& run) {
@@ -240,7 +240,7 @@ private:
         RunSummary run =
             has_logs ? gather() : summary_of(Result::from_path(at.path, at.filesystem));
         if (run.status.empty() || how != Ended::How::finished) {
-            run.status = words_of(how);
+            run.status = ended_names[how];
         }
         run.error = message;
         mark_best(run, config_);
