@@ -28,6 +28,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -109,6 +110,11 @@ namespace internal {
     }
 }
 
+inline constexpr auto ended_names =
+    rtrain::detail::name_table<Ended::How>({{Ended::How::finished, "finished"},
+                                            {Ended::How::preempted, "preempted"},
+                                            {Ended::How::failed, "failed"}});
+
 } // namespace internal
 
 /// The contents of the page.
@@ -153,10 +159,9 @@ inline std::string write_report(const Result& result) {
 }
 
 /// The ending of a run, for people.
-inline constexpr auto ended_names =
-    rtrain::detail::name_table<Ended::How>({{Ended::How::finished, "finished"},
-                                            {Ended::How::preempted, "preempted"},
-                                            {Ended::How::failed, "failed"}});
+[[nodiscard]] constexpr std::string_view words_of(Ended::How how) noexcept {
+    return internal::ended_names[how];
+}
 
 /// The checkpoints in a run's directory, with their metrics.
 [[nodiscard]] inline std::vector<KeptCheckpoint> kept_checkpoints_in(const storage::Location& run) {
@@ -240,7 +245,7 @@ private:
         RunSummary run =
             has_logs ? gather() : summary_of(Result::from_path(at.path, at.filesystem));
         if (run.status.empty() || how != Ended::How::finished) {
-            run.status = ended_names[how];
+            run.status = words_of(how);
         }
         run.error = message;
         mark_best(run, config_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The wire format of events: a JSON object with the event's name in "kind", and exactly its
-/// fields. An event without a format does not compile. Cost tier 1: Boost.JSON.
+/// fields. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/base/clean_text.hpp>
@@ -17,6 +17,7 @@
 #include <boost/system/error_code.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -43,8 +44,9 @@ template <class Event, class Value>
     return {name, member};
 }
 
-template <class Event, class... Values>
+template <class EventType, class... Values>
 struct Format {
+    using Event = EventType;
     std::string_view name;
     std::tuple<Field<Event, Values>...> fields;
 };
@@ -54,67 +56,46 @@ template <class Event, class... Values>
     return {name, {fields...}};
 }
 
-/// The table of formats, specialized for each event.
-template <class Event>
-inline constexpr std::nullptr_t format_of = nullptr;
+inline constexpr std::tuple formats{
+    format<event::Training>("training", field("checkpoint", &event::Training::checkpoint)),
+    format<event::Failed>("failed", field("", &event::Failed::failure),
+                          field("checkpoint", &event::Failed::checkpoint),
+                          field("lost", &event::Failed::lost)),
+    format<event::Ending>("ending", field("text", &event::Ending::text)),
+    format<event::LastWords>("last_words", field("", &event::LastWords::failure)),
+    format<event::Saved>("saved", field("checkpoint", &event::Saved::checkpoint),
+                         field("iteration", &event::Saved::iteration)),
+    format<console::Progress>(
+        "bar", field("epoch", &console::Progress::epoch),
+        field("epochs", &console::Progress::epochs), field("done", &console::Progress::done),
+        field("total", &console::Progress::total),
+        field("elapsed_s", &console::Progress::elapsed_s), field("rate", &console::Progress::rate),
+        field("metrics", &console::Progress::metrics)),
+    format<event::Shown>("shown", field("text", &event::Shown::text)),
+    format<event::Stack>("stack", field("text", &event::Stack::text)),
+    format<event::RunEnded>("run_ended"),
+    format<event::RunBegins>("run_begins", field("run", &event::RunBegins::run)),
+    format<event::Done>("done"),
+    format<event::Welcome>("welcome"),
+    format<event::Refused>("refused", field("why", &event::Refused::why)),
+    format<event::Ping>("ping"),
+    format<event::Preempt>("preempt", field("grace_s", &event::Preempt::grace_s)),
+    format<event::Dump>("dump"),
+    format<event::End>("end"),
+    format<Decision>("decision", field("restart", &Decision::restart),
+                     field("delay_s", &Decision::delay_s), field("skip", &Decision::skip),
+                     field("reason", &Decision::reason))};
 
-template <>
-inline constexpr auto format_of<event::Training> =
-    format<event::Training>("training", field("checkpoint", &event::Training::checkpoint));
-template <>
-inline constexpr auto format_of<event::Failed> = format<event::Failed>(
-    "failed", field("", &event::Failed::failure), field("checkpoint", &event::Failed::checkpoint),
-    field("lost", &event::Failed::lost));
-template <>
-inline constexpr auto
-    format_of<event::Ending> = format<event::Ending>("ending", field("text", &event::Ending::text));
-template <>
-inline constexpr auto format_of<event::LastWords> =
-    format<event::LastWords>("last_words", field("", &event::LastWords::failure));
-template <>
-inline constexpr auto
-    format_of<event::Saved> = format<event::Saved>("saved",
-                                                   field("checkpoint", &event::Saved::checkpoint),
-                                                   field("iteration", &event::Saved::iteration));
-template <>
-inline constexpr auto format_of<console::Progress> = format<console::Progress>(
-    "bar", field("epoch", &console::Progress::epoch), field("epochs", &console::Progress::epochs),
-    field("done", &console::Progress::done), field("total", &console::Progress::total),
-    field("elapsed_s", &console::Progress::elapsed_s), field("rate", &console::Progress::rate),
-    field("metrics", &console::Progress::metrics));
-template <>
-inline constexpr auto
-    format_of<event::Shown> = format<event::Shown>("shown", field("text", &event::Shown::text));
-template <>
-inline constexpr auto
-    format_of<event::Stack> = format<event::Stack>("stack", field("text", &event::Stack::text));
-template <>
-inline constexpr auto format_of<event::RunEnded> = format<event::RunEnded>("run_ended");
-template <>
-inline constexpr auto format_of<event::RunBegins> =
-    format<event::RunBegins>("run_begins", field("run", &event::RunBegins::run));
-template <>
-inline constexpr auto format_of<event::Done> = format<event::Done>("done");
-template <>
-inline constexpr auto format_of<event::Welcome> = format<event::Welcome>("welcome");
-template <>
-inline constexpr auto format_of<event::Refused> =
-    format<event::Refused>("refused", field("why", &event::Refused::why));
-template <>
-inline constexpr auto format_of<event::Ping> = format<event::Ping>("ping");
-template <>
-inline constexpr auto format_of<event::Preempt> =
-    format<event::Preempt>("preempt", field("grace_s", &event::Preempt::grace_s));
-template <>
-inline constexpr auto format_of<event::Dump> = format<event::Dump>("dump");
-template <>
-inline constexpr auto format_of<event::End> = format<event::End>("end");
-template <>
-inline constexpr auto format_of<Decision> = format<Decision>("decision",
-                                                             field("restart", &Decision::restart),
-                                                             field("delay_s", &Decision::delay_s),
-                                                             field("skip", &Decision::skip),
-                                                             field("reason", &Decision::reason));
+template <class Event, class... Formats>
+[[nodiscard]] consteval std::size_t index_of(const std::tuple<Formats...>& /*formats*/) {
+    const std::array<bool, sizeof...(Formats)> is_its{
+        std::is_same_v<typename Formats::Event, Event>...};
+    return static_cast<std::size_t>(std::find(is_its.begin(), is_its.end(), true) - is_its.begin());
+}
+
+/// An event without a format does not compile.
+template <class Event>
+inline constexpr const auto& format_of = std::get<index_of<Event>(formats)>(formats);
 
 [[nodiscard]] inline const boost::json::value& field_of(const boost::json::object& object,
                                                         std::string_view name) {
@@ -134,7 +115,7 @@ inline constexpr auto format_of<Decision> = format<Decision>("decision",
     return {text->data(), text->size()};
 }
 
-// parse() of one value returns false if it has the wrong type or is out of range.
+// Each returns false if the value has the wrong type or is out of range.
 
 [[nodiscard]] inline bool parse(const boost::json::value& value, std::string& text) {
     const auto* const found = value.if_string();
