@@ -61,8 +61,8 @@ class Tuner<F> : detail::TunerCore {
 public:
     /// Throws ConfigError for invalid options.
     Tuner(F function, TunerOptions options)
-        : TunerCore(detail::without_datasets(std::move(options)), detail::type_name<F>(),
-                    address_of(function)),
+        : TunerCore(begin_session(), detail::without_datasets(std::move(options)),
+                    detail::type_name<F>(), address_of(function)),
           function_(std::move(function)) {
         static_assert(TrialObjective<F>,
                       "rtrain: Tuner takes a function that can be called as f(trial, config), with "
@@ -112,7 +112,8 @@ template <tune::ClassTrainable T>
 class Tuner<tune::Trainable<T>> : detail::TunerCore {
 public:
     Tuner(tune::Trainable<T> /*trainable*/, TunerOptions options)
-        : TunerCore(detail::without_datasets(std::move(options)), detail::type_name<T>()) {}
+        : TunerCore(begin_session(), detail::without_datasets(std::move(options)),
+                    detail::type_name<T>()) {}
 
     /// Same as for a function.
     [[nodiscard]] static Tuner restore(const std::filesystem::path& directory,
@@ -137,8 +138,8 @@ class Tuner<Trainer<B, D, C>, F> : detail::TunerCore {
 public:
     /// `function`: as for Trainer::fit().
     Tuner(Trainer<B, D, C> trainer, F function, TunerOptions options)
-        : TunerCore(std::move(options), detail::type_name<F>()), trainer_(std::move(trainer)),
-          function_(std::move(function)) {
+        : TunerCore(begin_session(), std::move(options), detail::type_name<F>()),
+          trainer_(std::move(trainer)), function_(std::move(function)) {
         static_assert(TrainFunction<F, typename Trainer<B, D, C>::WorkerType>,
                       "rtrain: TrainFunction not met: a Tuner of a trainer takes a function that "
                       "can be called as f(worker) or f(worker, config), with `auto& worker` and "
@@ -158,7 +159,7 @@ public:
 
     /// Counts as one fit() call of the program; the runs of its trials count as none.
     ResultGrid fit() {
-        if (detail::TunerCore::is_in_trial()) {
+        if (is_in_trial()) {
             std::optional<F> copy;
             const auto begin = [&] { // each trial has its own function
                 if constexpr (std::copy_constructible<F>) {

@@ -50,12 +50,12 @@ void parse_rank(std::string_view text) {
         hello->host = json::clean_text(hello->host, 255);
         check(*hello);
     } else {
-        check(std::get<Event>(*message));
+        check(std::get<RankEvent>(*message));
     }
 }
 
 void parse_driver(std::string_view text) {
-    std::optional<Event> event;
+    std::optional<DriverEvent> event;
     try {
         event = parse_from_driver(text);
     } catch (const LaunchError& error) {
@@ -80,8 +80,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         parse(rest);
         const std::string clean = json::clean_text(rest, 4096);
         require(clean.size() <= 4096, "texts are cut");
-        const Event stack{"stack", {{"text", clean}}};
-        require(std::get<Event>(parse_from_rank(text_in_frame(encode(stack)))) == stack,
+        const RankEvent stack = event::Stack{clean};
+        require(std::get<RankEvent>(parse_from_rank(text_in_frame(encode(stack)))) == stack,
                 "any text can be sent");
         return 0;
     }

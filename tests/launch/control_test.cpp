@@ -98,7 +98,7 @@ public:
                                                   ++reports_[report.rank];
                                               },
                                           .event =
-                                              [this](int rank, const Event& event) {
+                                              [this](int rank, const RankEvent& event) {
                                                   const std::lock_guard lock(mutex_);
                                                   events_[rank].push_back(event);
                                               },
@@ -129,7 +129,7 @@ public:
     }
     [[nodiscard]] std::filesystem::path directory() const { return directory_.path(); }
 
-    void send(int rank, const Event& event) {
+    void send(int rank, const DriverEvent& event) {
         boost::asio::post(io_, [this, rank, event] { server_->send(rank, event); });
     }
 
@@ -152,10 +152,10 @@ public:
         const std::lock_guard lock(mutex_);
         return last_.at(rank);
     }
-    [[nodiscard]] std::vector<Event> events(int rank) const {
+    [[nodiscard]] std::vector<RankEvent> events(int rank) const {
         const std::lock_guard lock(mutex_);
         const auto found = events_.find(rank);
-        return found != events_.end() ? found->second : std::vector<Event>();
+        return found != events_.end() ? found->second : std::vector<RankEvent>();
     }
     [[nodiscard]] std::vector<int> left() const {
         const std::lock_guard lock(mutex_);
@@ -177,7 +177,7 @@ private:
     std::map<int, Hello> joined_;
     std::map<int, RankReport> last_;
     std::map<int, int> reports_;
-    std::map<int, std::vector<Event>> events_;
+    std::map<int, std::vector<RankEvent>> events_;
     std::vector<int> left_;
     std::vector<std::string> refused_;
     boost::asio::io_context io_;
@@ -280,15 +280,11 @@ public:
     void check_that_it_goes_on() {
         const int before = driver_.reports(0);
         CHECK(eventually([&] { return driver_.reports(0) > before + 1; }));
-        link_->say({"saved", {{"checkpoint", "checkpoint_000001"}, {"iteration", 1}}});
+        link_->say(event::Saved{.checkpoint = "checkpoint_000001", .iteration = 1});
         CHECK(link_->flush(long_enough));
         CHECK(eventually([&] { return !driver_.events(0).empty(); }));
-        driver_.send(0, {"decision",
-                         {{"restart", true},
-                          {"delay_s", 0.5},
-                          {"skip", boost::json::array()},
-                          {"reason", "a test"}}});
-        CHECK(link_->wait_for("decision", long_enough).has_value());
+        driver_.send(0, Decision{.restart = true, .delay_s = 0.5, .reason = "a test"});
+        CHECK(link_->wait_for_decision(long_enough).has_value());
         CHECK(driver_.left().empty());
     }
 
@@ -387,16 +383,16 @@ int be_rank(int rank, int size) {
                         !contains(text_of("/proc/self/environ"), "machine=");
     RankStatus::current().enter(Phase::training);
     link->on_preempt([&](double grace_s) {
-        link->say({"last_words", {{"code", "grace"}, {"message", std::to_string(grace_s)}}});
+        link->say(event::LastWords{{.code = "grace", .message = std::to_string(grace_s)}});
     });
-    link->say({"training", {{"checkpoint", hidden ? "hidden" : "shown"}}});
+    link->say(event::Training{hidden ? "hidden" : "shown"});
     link->connect(rank, size);
-    const auto decision = link->wait_for("decision", long_enough);
+    const auto decision = link->wait_for_decision(long_enough);
     if (!decision) {
         return 3;
     }
-    link->say({"saved", {{"checkpoint", decision->body.at("reason")}, {"iteration", 3}}});
-    link->say({"done"});
+    link->say(event::Saved{.checkpoint = decision->reason, .iteration = 3});
+    link->say(event::Done{});
     return 0;
 }
 
@@ -451,46 +447,66 @@ TEST_CASE("Control.messages_come_back") {
                                 .output_blocked = phase == Phase::training};
         CHECK(std::get<RankReport>(parse_from_rank(through(encode(report)))) == report);
     }
-    for (const EventKind& kind : event_kinds) {
-        Event event{std::string(kind.name)};
-        for (const EventField& field : kind.fields) {
-            if (field.name.empty()) {
-                continue;
-            }
-            switch (field.type) {
-            case FieldType::text:
-                event.body[field.name] = std::string("a\0\n\"b", 5);
-                break;
-            case FieldType::flag:
-                event.body[field.name] = true;
-                break;
-            case FieldType::seconds:
-                event.body[field.name] = 1.0 / 3;
-                break;
-            case FieldType::texts:
-                event.body[field.name] = boost::json::array{"a", "b"};
-                break;
-            case FieldType::count:
-                event.body[field.name] = 12;
-                break;
-            case FieldType::rank:
-                event.body[field.name] = 3;
-                break;
-            case FieldType::ranks:
-                event.body[field.name] = boost::json::array{0, 11};
-                break;
-            }
-        }
-        CAPTURE(event.kind);
-        const std::string text = through(encode(event));
-        const bool of_rank = kind.sender == Sender::rank;
-        CHECK((of_rank ? std::get<Event>(parse_from_rank(text)) : parse_from_driver(text)) ==
-              event);
-        if (of_rank) {
-            CHECK_THROWS_AS((void)parse_from_driver(text), LaunchError);
-        } else {
-            CHECK_THROWS_AS((void)parse_from_rank(text), LaunchError);
-        }
+}
+
+TEST_CASE("Control.events_have_the_same_text_in_every_version") {
+    const auto text_in = [](const std::string& frame) {
+        FrameReader reader;
+        reader.append(frame);
+        return reader.next().value();
+    };
+    const Failure failure{.kind = Failure::Kind::died,
+                          .code = "RT-L2",
+                          .rank = 3,
+                          .message = "why",
+                          .from_outside = true};
+    const std::vector<std::pair<RankEvent, std::string>> of_ranks{
+        {event::Training{std::string("a\0\n\"b", 5)},
+         R"({"checkpoint":"a\u0000\n\"b","kind":"training"})"},
+        {event::Failed{.failure = failure, .checkpoint = "c", .lost = {0, 11}},
+         R"({"code":"RT-L2","message":"why","how":"died","rank":3,"from_outside":true,)"
+         R"("checkpoint":"c","lost":[0,11],"kind":"failed"})"},
+        {event::Ending{"{}"}, R"({"text":"{}","kind":"ending"})"},
+        {event::LastWords{{.code = "RT-T1", .message = "why"}},
+         R"({"code":"RT-T1","message":"why","kind":"last_words"})"},
+        {event::Saved{.checkpoint = "c", .iteration = 12},
+         R"({"checkpoint":"c","iteration":12,"kind":"saved"})"},
+        {console::Progress{.epoch = 1,
+                           .epochs = 2,
+                           .done = 3,
+                           .total = 4,
+                           .elapsed_s = 0.5,
+                           .rate = 2.5,
+                           .metrics = "loss=1"},
+         R"({"epoch":1,"epochs":2,"done":3,"total":4,"elapsed_s":5E-1,"rate":2.5E0,)"
+         R"("metrics":"loss=1","kind":"bar"})"},
+        {event::Shown{"line"}, R"({"text":"line","kind":"shown"})"},
+        {event::Stack{"#0"}, R"({"text":"#0","kind":"stack"})"},
+        {event::RunEnded{}, R"({"kind":"run_ended"})"},
+        {event::RunBegins{"{}"}, R"({"run":"{}","kind":"run_begins"})"},
+        {event::Done{}, R"({"kind":"done"})"}};
+    const std::vector<std::pair<DriverEvent, std::string>> of_driver{
+        {event::Welcome{}, R"({"kind":"welcome"})"},
+        {event::Refused{"why"}, R"({"why":"why","kind":"refused"})"},
+        {event::Ping{}, R"({"kind":"ping"})"},
+        {event::Preempt{1.0 / 3}, R"({"grace_s":3.333333333333333E-1,"kind":"preempt"})"},
+        {event::Dump{}, R"({"kind":"dump"})"},
+        {event::End{}, R"({"kind":"end"})"},
+        {Decision{.restart = true, .delay_s = 2, .skip = {"a", "b"}, .reason = "why"},
+         R"({"restart":true,"delay_s":2E0,"skip":["a","b"],"reason":"why","kind":"decision"})"}};
+    CHECK(of_ranks.size() == std::variant_size_v<RankEvent>);
+    CHECK(of_driver.size() == std::variant_size_v<DriverEvent>);
+    for (const auto& [event, text] : of_ranks) {
+        CHECK(text_in(encode(event)) == text);
+        CHECK(std::get<RankEvent>(parse_from_rank(text)) == event);
+        CHECK_THROWS_WITH_AS((void)parse_from_driver(text), doctest::Contains("the wrong side"),
+                             LaunchError);
+    }
+    for (const auto& [event, text] : of_driver) {
+        CHECK(text_in(encode(event)) == text);
+        CHECK(parse_from_driver(text) == event);
+        CHECK_THROWS_WITH_AS((void)parse_from_rank(text), doctest::Contains("the wrong side"),
+                             LaunchError);
     }
 }
 
@@ -498,8 +514,8 @@ TEST_CASE("Control.a_bar_comes_back") {
     const auto through = [](const console::Progress& now) {
         FrameReader reader;
         reader.append(encode(to_event(now)));
-        const auto heard = std::get<Event>(parse_from_rank(reader.next().value()));
-        return progress_from(heard.body);
+        const auto heard = std::get<RankEvent>(parse_from_rank(reader.next().value()));
+        return std::get<console::Progress>(heard);
     };
     const console::Progress now{.epoch = 3,
                                 .epochs = 10,
@@ -517,10 +533,9 @@ TEST_CASE("Control.a_bar_comes_back") {
 TEST_CASE("Control.texts_are_made_fit_for_a_frame") {
     const auto sent = [](const std::string& text) {
         FrameReader reader;
-        reader.append(encode(Event{"stack", {{"text", text}}}));
-        const auto message = reader.next();
-        return std::string(
-            std::get<Event>(parse_from_rank(message.value())).body.at("text").as_string());
+        reader.append(encode(RankEvent(event::Stack{text})));
+        const auto heard = std::get<RankEvent>(parse_from_rank(reader.next().value()));
+        return std::get<event::Stack>(heard).text;
     };
     CHECK(sent("caf\xe9 \xff\xc0\xaf \xed\xa0\x80 \xe2\x82\xac") == "caf? ??? ??? \xe2\x82\xac");
     const std::string large = sent(std::string(4 << 20, 'x'));
@@ -540,13 +555,14 @@ TEST_CASE("Control.texts_are_made_fit_for_a_frame") {
 }
 
 TEST_CASE("Control.failures_of_ranks_that_were_built_before_are_read") {
-    for (const std::string text :
-         {R"({"kind":"failed","code":"RT-T1","message":"why","checkpoint":"","lost":[]})",
-          R"({"kind":"last_words","code":"RT-T1","message":"why"})"}) {
-        CAPTURE(text);
-        const auto event = std::get<Event>(parse_from_rank(text));
-        CHECK(failure_from(event.body) == Failure{.code = "RT-T1", .message = "why"});
-    }
+    const Failure failure{.code = "RT-T1", .message = "why"};
+    const auto heard = [](const std::string& text) {
+        return std::get<RankEvent>(parse_from_rank(text));
+    };
+    CHECK(heard(R"({"kind":"failed","code":"RT-T1","message":"why","checkpoint":"","lost":[]})") ==
+          RankEvent(event::Failed{.failure = failure}));
+    CHECK(heard(R"({"kind":"last_words","code":"RT-T1","message":"why"})") ==
+          RankEvent(event::LastWords{failure}));
 }
 
 TEST_CASE("Control.malformed_messages_are_refused") {
@@ -607,8 +623,9 @@ TEST_CASE("Control.malformed_messages_are_refused") {
         CAPTURE(text);
         CHECK_THROWS_AS((void)parse_from_driver(text), LaunchError);
     }
-    CHECK_THROWS_AS((void)encode(Event{"nonsense"}), LaunchError);
-    CHECK_THROWS_AS((void)encode(Event{"saved"}), LaunchError);
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    CHECK_THROWS_AS((void)encode(DriverEvent(event::Preempt{nan})), LaunchError);
+    CHECK_THROWS_AS((void)encode(RankEvent(event::Saved{.iteration = -1})), LaunchError);
     CHECK(std::get<RankReport>(
               parse_from_rank(R"({"kind":"status","rank":0,"phase":"done","cpu_s":1,)" + status +
                               "}"))
@@ -651,26 +668,22 @@ TEST_CASE("Control.ranks_report_and_hear_what_the_driver_says") {
             CHECK(hello.pid == process.pid());
             CHECK(hello.size == 2);
             CHECK(eventually([&] { return !driver.events(rank).empty(); }));
-            CHECK(driver.events(rank)[0] == Event{"training", {{"checkpoint", "hidden"}}});
+            CHECK(driver.events(rank)[0] == RankEvent(event::Training{"hidden"}));
             CHECK(eventually([&] { return driver.reports(rank) > 3; }));
             CHECK(driver.last(rank).phase == Phase::training);
             CHECK(driver.last(rank).cpu_s > 0);
-            driver.send(rank, {"preempt", {{"grace_s", 2.5}}});
+            driver.send(rank, event::Preempt{2.5});
             CHECK(eventually([&] { return driver.events(rank).size() > 1; }));
             CHECK(driver.events(rank)[1] ==
-                  Event{"last_words", {{"code", "grace"}, {"message", "2.500000"}}});
+                  RankEvent(event::LastWords{{.code = "grace", .message = "2.500000"}}));
             const std::string reason = "reason " + std::to_string(rank);
-            driver.send(rank, {"decision",
-                               {{"restart", false},
-                                {"delay_s", 0},
-                                {"skip", boost::json::array{"checkpoint_000001"}},
-                                {"reason", reason}}});
+            driver.send(rank, Decision{.skip = {"checkpoint_000001"}, .reason = reason});
             CHECK(eventually(
                 [&] { return driver.left().size() == static_cast<std::size_t>(rank) + 1; }));
             REQUIRE(driver.events(rank).size() == 4);
             CHECK(driver.events(rank)[2] ==
-                  Event{"saved", {{"checkpoint", reason}, {"iteration", 3}}});
-            CHECK(driver.events(rank)[3] == Event{"done"});
+                  RankEvent(event::Saved{.checkpoint = reason, .iteration = 3}));
+            CHECK(driver.events(rank)[3] == RankEvent(event::Done{}));
         }
         CHECK(first.wait() == 0);
         CHECK(second.wait() == 0);
@@ -933,7 +946,7 @@ TEST_CASE("Control.a_recorded_session_cannot_be_played_again") {
         recorded = driver.token() +
                    encode(Hello{.rank = 1, .size = 2, .attempt = 1, .pid = 1, .host = "x"}) +
                    encode(RankReport{.rank = 1, .waiting_in = "", .cpu_s = 0}) +
-                   encode(Event{"done"});
+                   encode(RankEvent(event::Done{}));
         Stranger rank(driver.address().socket);
         REQUIRE(rank.say(recorded));
         CHECK(eventually([&] { return driver.events(1).size() == 1; }));
@@ -953,15 +966,15 @@ TEST_CASE("Control.preemption_is_heard_also_by_a_late_listener") {
     Driver driver(1);
     const auto link = link_with(driver.variables());
     link->connect(0, 1);
-    driver.send(0, {"preempt", {{"grace_s", 3}}});
-    driver.send(0, {"dump"}); // comes after it
+    driver.send(0, event::Preempt{3});
+    driver.send(0, event::Dump{}); // comes after it
     CHECK(eventually([&] { return !driver.events(0).empty(); }));
     std::atomic<double> heard = -1;
     link->on_preempt([&](double grace_s) { heard = grace_s; });
     CHECK(eventually([&] { return heard == 3; }));
-    driver.send(0, {"preempt", {{"grace_s", 0}}});
+    driver.send(0, event::Preempt{0});
     CHECK(eventually([&] { return heard == 0; }));
-    CHECK_FALSE(link->wait_for("decision", 10ms).has_value());
+    CHECK_FALSE(link->wait_for_decision(10ms).has_value());
 }
 
 TEST_CASE("Control.what_was_said_last_arrives") {
@@ -971,13 +984,13 @@ TEST_CASE("Control.what_was_said_last_arrives") {
         link->connect(0, 1);
         driver.pause(700ms); // more than a socket takes at once has to wait
         for (int i = 0; i < 20; ++i) {
-            link->say({"stack", {{"text", std::string(50'000, 'x')}}});
+            link->say(event::Stack{std::string(50'000, 'x')});
         }
-        link->say({"last_words", {{"code", "RT-T1"}, {"message", "the end"}}});
+        link->say(event::LastWords{{.code = "RT-T1", .message = "the end"}});
     }
     CHECK(eventually([&] { return driver.left().size() == 1; }));
     REQUIRE(driver.events(0).size() == 21);
-    CHECK(driver.events(0).back().body.at("message") == "the end");
+    CHECK(std::get<event::LastWords>(driver.events(0).back()).failure.message == "the end");
     CHECK(driver.refused().empty());
 }
 

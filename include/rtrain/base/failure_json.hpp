@@ -10,28 +10,25 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/name_table.hpp>
 
 #include <boost/json/object.hpp>
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace rtrain {
 namespace detail {
 
-inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failure_kinds{{
-    {Failure::Kind::threw, "threw"},
-    {Failure::Kind::interrupted, "interrupted"},
-    {Failure::Kind::died, "died"},
-    {Failure::Kind::hang, "hang"},
-    {Failure::Kind::start_up, "start_up"},
-    {Failure::Kind::preemption, "preemption"},
-    {Failure::Kind::configuration, "configuration"},
-}};
+inline constexpr auto failure_kinds =
+    name_table<Failure::Kind>({{Failure::Kind::threw, "threw"},
+                               {Failure::Kind::interrupted, "interrupted"},
+                               {Failure::Kind::died, "died"},
+                               {Failure::Kind::hang, "hang"},
+                               {Failure::Kind::start_up, "start_up"},
+                               {Failure::Kind::preemption, "preemption"},
+                               {Failure::Kind::configuration, "configuration"}});
 
 } // namespace detail
 
@@ -41,10 +38,7 @@ inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failu
     boost::json::object object{{"code", json::clean_text(failure.code.text(), any_length)},
                                {"message", json::clean_text(failure.message, any_length)}};
     if (failure.kind != detail::kind_of_thrown(failure.code)) {
-        const auto* const known =
-            std::find_if(detail::failure_kinds.begin(), detail::failure_kinds.end(),
-                         [&](const auto& item) { return item.first == failure.kind; });
-        object["how"] = known->second; // "kind" is the type of a message
+        object["how"] = detail::failure_kinds[failure.kind]; // "kind" is the type of a message
     }
     if (failure.rank >= 0) {
         object["rank"] = failure.rank;
@@ -62,9 +56,7 @@ inline constexpr std::array<std::pair<Failure::Kind, std::string_view>, 7> failu
                     .message = std::string(object.at("message").as_string())};
     failure.kind = detail::kind_of_thrown(failure.code);
     if (const auto* const kind = object.if_contains("how")) {
-        for (const auto& [known, name] : detail::failure_kinds) {
-            failure.kind = kind->as_string() == name ? known : failure.kind;
-        }
+        failure.kind = detail::failure_kinds.parse(kind->as_string()).value_or(failure.kind);
     }
     if (const auto* const rank = object.if_contains("rank")) {
         failure.rank = rank->to_number<int>();

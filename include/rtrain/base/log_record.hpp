@@ -3,6 +3,7 @@
 /// A log line as a JSON object: time, rank, level, message. Cost tier 0: std only.
 #pragma once
 
+#include <rtrain/base/name_table.hpp>
 #include <rtrain/base/utf8.hpp>
 #include <rtrain/base/visible_text.hpp>
 
@@ -20,10 +21,8 @@ namespace rtrain::console {
 /// ends a rank or the run.
 enum class Level : unsigned char { info, warning, error };
 
-inline constexpr std::array level_names{"info", "warning", "error"};
-[[nodiscard]] constexpr const char* name_of(Level level) noexcept {
-    return level_names[static_cast<std::size_t>(level)];
-}
+inline constexpr auto level_names = rtrain::detail::name_table<Level>(
+    {{Level::info, "info"}, {Level::warning, "warning"}, {Level::error, "error"}});
 
 /// Returns the current UTC time, for example 2026-11-23T09:31:24.120Z.
 [[nodiscard]] inline std::string time_of_record() {
@@ -69,7 +68,9 @@ inline constexpr std::string_view begin_of_record = "{\"time\":\"";
                                         std::string_view more = {}) {
     std::string line(begin_of_record);
     line += time_of_record() + "\",\"rank\":" + (rank < 0 ? "null" : std::to_string(rank)) +
-            ",\"level\":\"" + name_of(level) + "\",\"message\":" + json_text(message);
+            ",\"level\":\"";
+    line += level_names[level];
+    line += "\",\"message\":" + json_text(message);
     line += more;
     return line + '}';
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/name_table.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config/config.hpp>
 
@@ -60,33 +61,29 @@ enum class CheckpointStatus : std::uint8_t {
     validation_failed,  ///< the validation function threw, or its process died
 };
 
+namespace detail {
+
+inline constexpr auto checkpoint_status_names =
+    name_table<CheckpointStatus>({{CheckpointStatus::committed, "committed"},
+                                  {CheckpointStatus::pending_validation, "pending_validation"},
+                                  {CheckpointStatus::validated, "validated"},
+                                  {CheckpointStatus::validation_timeout, "validation_timeout"},
+                                  {CheckpointStatus::validation_failed, "validation_failed"}});
+
+} // namespace detail
+
 /// "committed", "pending_validation", ...
 [[nodiscard]] constexpr std::string_view to_string(CheckpointStatus status) noexcept {
-    switch (status) {
-    case CheckpointStatus::committed:
-        return "committed";
-    case CheckpointStatus::pending_validation:
-        return "pending_validation";
-    case CheckpointStatus::validated:
-        return "validated";
-    case CheckpointStatus::validation_timeout:
-        return "validation_timeout";
-    case CheckpointStatus::validation_failed:
-        break;
-    }
-    return "validation_failed";
+    return detail::checkpoint_status_names[status];
 }
 
 /// Returns the status with that name. Throws std::invalid_argument if it does not exist.
 [[nodiscard]] inline CheckpointStatus checkpoint_status(std::string_view name) {
-    using enum CheckpointStatus;
-    for (const auto status :
-         {committed, pending_validation, validated, validation_timeout, validation_failed}) {
-        if (to_string(status) == name) {
-            return status;
-        }
+    const auto status = detail::checkpoint_status_names.parse(name);
+    if (!status) {
+        throw std::invalid_argument("unknown status \"" + std::string(name) + "\"");
     }
-    throw std::invalid_argument("unknown status \"" + std::string(name) + "\"");
+    return *status;
 }
 
 namespace detail {

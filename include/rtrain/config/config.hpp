@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/name_table.hpp>
 #include <rtrain/config/callback.hpp>
 #include <rtrain/config/console.hpp>
 #include <rtrain/config/logging.hpp>
@@ -189,14 +190,14 @@ public:
         never,     ///< starts over; the old directory is kept under a different name
         always     ///< resumes it, whatever has changed
     };
+    static constexpr auto names =
+        detail::name_table<Value>({{automatic, "automatic"}, {never, "never"}, {always, "always"}});
 
     constexpr Resume(Value value) noexcept : value_(value) {} // NOLINT(google-explicit-*)
     /// Throws ConfigError [RT-C51].
     Resume(std::string_view name) // NOLINT(google-explicit-*)
-        : value_(name == "automatic" ? automatic
-                 : name == "never"   ? never
-                                     : always) {
-        if (name != "automatic" && name != "never" && name != "always") {
+        : value_(names.parse(name).value_or(automatic)) {
+        if (!names.parse(name)) {
             throw ConfigError(
                 "RT-C51", detail::concat("run.resume is \"", name,
                                          "\"; expected \"automatic\", \"never\" or \"always\""));

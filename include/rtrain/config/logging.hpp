@@ -7,8 +7,6 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/log_record.hpp>
 
-#include <algorithm>
-#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -21,14 +19,13 @@ public:
 
     constexpr LogLevel(Value value) noexcept : value_(value) {} // NOLINT(google-explicit-*)
     LogLevel(std::string_view name) {                           // NOLINT
-        const auto& names = console::level_names;
-        const auto* const found = std::find(names.begin(), names.end(), name);
-        if (found == names.end()) {
+        const auto level = console::level_names.parse(name);
+        if (!level) {
             throw ConfigError("RT-C40", detail::concat("\"", name,
                                                        "\" is not a log level; expected "
                                                        "\"info\", \"warning\" or \"error\""));
         }
-        value_ = static_cast<Value>(found - names.begin());
+        value_ = *level;
     }
     LogLevel(const char* name) : LogLevel(std::string_view(name)) {}        // NOLINT
     LogLevel(const std::string& name) : LogLevel(std::string_view(name)) {} // NOLINT

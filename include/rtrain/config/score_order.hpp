@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/name_table.hpp>
 
 #include <cmath>
 #include <limits>
@@ -19,10 +20,11 @@ public:
         max, ///< the larger, the better
         min  ///< the smaller, the better
     };
+    static constexpr auto names = detail::name_table<Value>({{max, "max"}, {min, "min"}});
 
     constexpr ScoreOrder(Value value) noexcept : value_(value) {} // NOLINT(google-explicit-*)
-    ScoreOrder(std::string_view name) : value_(name == "min" ? min : max) { // NOLINT
-        if (name != "min" && name != "max") {
+    ScoreOrder(std::string_view name) : value_(names.parse(name).value_or(max)) { // NOLINT
+        if (!names.parse(name)) {
             throw ConfigError("RT-C3", detail::concat("\"", name,
                                                       "\" is not a score order; expected \"max\" "
                                                       "or \"min\""));

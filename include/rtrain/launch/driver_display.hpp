@@ -25,7 +25,7 @@ public:
         return is_terminal() ? session_.driver_columns() : usual;
     }
 
-    void print(std::string_view lines) override { session_.tell("shown", {{"text", lines}}); }
+    void print(std::string_view lines) override { session_.tell(event::Shown{std::string(lines)}); }
     /// A driver that lags behind gets only later ones.
     void show(const console::Progress& now) override { session_.tell_unless_behind(to_event(now)); }
     void take_off() override { print(""); }

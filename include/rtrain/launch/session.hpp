@@ -11,14 +11,14 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
-#include <rtrain/base/failure_json.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/base/strict_stream.hpp>
+#include <rtrain/launch/control/decision.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
+#include <rtrain/launch/control/events.hpp>
 #include <rtrain/launch/fit_outcome.hpp>
 #include <rtrain/launch/handed_input.hpp>
 #include <rtrain/launch/helper.hpp>
-#include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/process/environment.hpp>
 #include <rtrain/process/file_size_limit.hpp>
 #include <rtrain/process/muted_stdout.hpp>
@@ -29,8 +29,6 @@
 #include <rtrain/storage/file.hpp>
 #include <rtrain/storage/process_directory.hpp>
 #include <rtrain/storage/temporary.hpp>
-
-#include <boost/json/array.hpp>
 
 #include <chrono>
 #include <csignal>
@@ -143,13 +141,13 @@ public:
     }
 
     /// Sends an event to the driver; does nothing without one.
-    void tell(const std::string& kind, boost::json::object body) {
+    void tell(const RankEvent& event) {
         if (link_) {
-            link_->say({kind, std::move(body)});
+            link_->say(event);
         }
     }
-
-    void tell_unless_behind(const Event& event) {
+    /// The same for events that are soon outdated: dropped while others wait to be sent.
+    void tell_unless_behind(const RankEvent& event) {
         if (link_) {
             link_->say_unless_behind(event);
         }
@@ -165,23 +163,16 @@ public:
     [[nodiscard]] Decision ask_driver(const Failure& failure, const std::string& checkpoint,
                                       const std::vector<int>& lost) {
         constexpr std::chrono::seconds limit{60};
-        auto question = to_json(failure);
-        question["checkpoint"] = checkpoint;
-        question["lost"] = boost::json::array(lost.begin(), lost.end());
-        tell("failed", std::move(question));
-        const auto answer = link_->wait_for("decision", limit);
-        return answer ? decision_from(answer->body)
-                      : Decision{.restart = false,
-                                 .delay_s = 0,
-                                 .skip = {},
-                                 .reason = "the driver did not answer"};
+        tell(event::Failed{.failure = failure, .checkpoint = checkpoint, .lost = lost});
+        return link_->wait_for_decision(limit).value_or(
+            Decision{.reason = "the driver did not answer"});
     }
 
     /// Sends the driver this rank's final error; waits until it is sent.
     void last_words(const std::exception& error) {
         constexpr std::chrono::seconds limit{2};
         if (link_) {
-            tell("last_words", to_json(detail::failure_of(error)));
+            tell(event::LastWords{detail::failure_of(error)});
             (void)link_->flush(limit);
         }
     }
@@ -344,7 +335,7 @@ private:
     void write(int fit, const FitOutcome& ending) {
         const std::string text = json::serialize(to_json(ending));
         if (link_ && !std::filesystem::exists(directory_)) { // not on the driver's machine
-            tell("ending", {{"text", text}});
+            tell(event::Ending{text});
             connect_at_last();
         } else {
             storage::replace_file_unsynced(file_of(fit), text);

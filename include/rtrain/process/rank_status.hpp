@@ -5,9 +5,10 @@
 /// nothing per batch. Cost tier 0: std only; any room may include it.
 #pragma once
 
+#include <rtrain/base/name_table.hpp>
+
 #include <atomic>
 #include <cstdint>
-#include <string_view>
 
 namespace rtrain {
 
@@ -20,21 +21,11 @@ enum class Phase : std::uint8_t {
     done       ///< this rank sends no more events
 };
 
-[[nodiscard]] constexpr std::string_view to_string(Phase phase) noexcept {
-    switch (phase) {
-    case Phase::starting:
-        return "starting";
-    case Phase::training:
-        return "training";
-    case Phase::saving:
-        return "saving";
-    case Phase::finishing:
-        return "finishing";
-    case Phase::done:
-        return "done";
-    }
-    return "?";
-}
+inline constexpr auto phase_names = detail::name_table<Phase>({{Phase::starting, "starting"},
+                                                               {Phase::training, "training"},
+                                                               {Phase::saving, "saving"},
+                                                               {Phase::finishing, "finishing"},
+                                                               {Phase::done, "done"}});
 
 struct RankStatus {
     std::atomic<Phase> phase{Phase::starting};

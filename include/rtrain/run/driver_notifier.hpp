@@ -20,11 +20,11 @@ public:
     [[nodiscard]] std::string name() const override { return "the driver"; }
 
     void started(const track::Started& event) override {
-        session_.tell("training", {{"checkpoint", event.checkpoint}});
+        session_.tell(launch::event::Training{event.checkpoint});
     }
     void saved(const track::Saved& event) override {
-        session_.tell("saved", {{"checkpoint", event.checkpoint},
-                                {"iteration", event.line.at(track::iteration_field)}});
+        session_.tell(launch::event::Saved{.checkpoint = event.checkpoint,
+                                           .iteration = track::number_of(event.line)});
     }
 
 private:

@@ -76,9 +76,9 @@ template <class T>
         return value ? boost::json::value(Object{{"min", value.min()}, {"max", value.max()}})
                      : boost::json::value(nullptr);
     } else if constexpr (std::same_as<T, ScoreOrder>) {
-        return value == ScoreOrder::max ? "max" : "min";
+        return boost::json::value_from(ScoreOrder::names[value]);
     } else if constexpr (std::same_as<T, LogLevel>) {
-        return console::name_of(value);
+        return boost::json::value_from(console::level_names[value]);
     } else if constexpr (std::same_as<T, std::filesystem::path>) {
         return boost::json::value_from(value.string());
     } else if constexpr (std::same_as<T, Checkpoint>) {

@@ -227,7 +227,8 @@ RTRAIN_DOOR void LivePage::ended(const Ended& event) {
     }
     const bool has_finished = event.how == Ended::How::finished;
     const bool was_stopped = event.result != nullptr && !event.result->stop_reason.empty();
-    server_->set_status(was_stopped ? "stopped: " + event.result->stop_reason : words_of(event.how),
+    server_->set_status(was_stopped ? "stopped: " + event.result->stop_reason
+                                    : std::string(words_of(event.how)),
                         event.message);
     server_->finish(!has_finished);
     server_.reset();

@@ -8,6 +8,7 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/name_table.hpp>
 #include <rtrain/config/tracker.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/storage/file.hpp>
@@ -39,7 +40,7 @@ public:
         const Position noted = noted_in(directory);
         position.iteration = std::min(position.iteration, noted.iteration);
         position.step = std::min(position.step, noted.step);
-        ended_.clear();
+        ended_.reset();
         to_ = position;
         note();
         return position;
@@ -64,7 +65,7 @@ public:
     void ended(Ending ending) noexcept {
         const std::scoped_lock lock(mutex_);
         if (!file_.empty()) {
-            ended_ = words_of(ending);
+            ended_ = ending;
             note();
         }
     }
@@ -74,14 +75,10 @@ public:
         try {
             const auto noted =
                 json::parse(storage::read_file(directory / trackers_file)).as_object();
-            for (const Ending ending : {Ending::finished, Ending::paused, Ending::failed}) {
-                if (noted.at("ended").as_string() == words_of(ending)) {
-                    return ending;
-                }
-            }
+            return ending_names.parse(noted.at("ended").as_string());
         } catch (const std::exception&) { // nothing recorded
+            return std::nullopt;
         }
-        return std::nullopt;
     }
 
     /// The position after which trackers may have stored superseded lines.
@@ -102,11 +99,8 @@ public:
     }
 
 private:
-    [[nodiscard]] static const char* words_of(Ending ending) noexcept {
-        return ending == Ending::finished ? "finished"
-               : ending == Ending::paused ? "paused"
-                                          : "failed";
-    }
+    static constexpr auto ending_names = rtrain::detail::name_table<Ending>(
+        {{Ending::finished, "finished"}, {Ending::paused, "paused"}, {Ending::failed, "failed"}});
 
     void note() const noexcept {
         try {
@@ -115,8 +109,8 @@ private:
                 what["iteration"] = to_->iteration;
                 what["step"] = to_->step;
             }
-            if (!ended_.empty()) {
-                what["ended"] = ended_;
+            if (ended_) {
+                what["ended"] = ending_names[*ended_];
             }
             storage::replace_file(file_, json::serialize(what) + "\n");
         } catch (const std::exception& error) {
@@ -131,7 +125,7 @@ private:
     std::uint64_t start_ = 0;
     std::size_t left_ = 0;
     std::optional<Position> to_; ///< set while it is pending
-    std::string ended_;
+    std::optional<Ending> ended_;
 };
 
 } // namespace rtrain::track

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/name_table.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/ranking.hpp>
 #include <rtrain/checkpoint/store.hpp>
@@ -27,6 +28,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -68,8 +70,8 @@ inline void mark_best(RunSummary& run, const CheckpointConfig& config) {
         if (auto metric = RunSummary::text_of(given, "score_attribute"); !metric.empty()) {
             config.score_attribute = std::move(metric);
         }
-        config.score_order =
-            RunSummary::text_of(given, "score_order") == "min" ? ScoreOrder::min : ScoreOrder::max;
+        config.score_order = ScoreOrder::names.parse(RunSummary::text_of(given, "score_order"))
+                                 .value_or(ScoreOrder::max);
     }
     return config;
 }
@@ -107,6 +109,11 @@ namespace internal {
         return {};
     }
 }
+
+inline constexpr auto ended_names =
+    rtrain::detail::name_table<Ended::How>({{Ended::How::finished, "finished"},
+                                            {Ended::How::preempted, "preempted"},
+                                            {Ended::How::failed, "failed"}});
 
 } // namespace internal
 
@@ -152,10 +159,8 @@ inline std::string write_report(const Result& result) {
 }
 
 /// The ending of a run, for people.
-[[nodiscard]] inline const char* words_of(Ended::How how) {
-    return how == Ended::How::finished    ? "finished"
-           : how == Ended::How::preempted ? "preempted"
-                                          : "failed";
+[[nodiscard]] constexpr std::string_view words_of(Ended::How how) noexcept {
+    return internal::ended_names[how];
 }
 
 /// The checkpoints in a run's directory, with their metrics.

@@ -318,7 +318,7 @@ RTRAIN_DOOR bool TrainerCore::begin_another_run() {
     backend_->start(options_.scaling);
     const bool leads = backend_->rank() == 0;
     if (leads) {
-        session_.tell("run_ended", {});
+        session_.tell(launch::event::RunEnded{});
         further_->ended();
     }
     std::optional<std::string> next = "";
@@ -337,7 +337,7 @@ RTRAIN_DOOR bool TrainerCore::begin_another_run() {
     options_ = further_->options(*next);
     if (leads) {
         constexpr std::chrono::seconds patience{2};
-        session_.tell("run_begins", {{"run", *next}});
+        session_.tell(launch::event::RunBegins{*next});
         (void)session_.flush(patience);
         further_->begun();
     }
@@ -351,7 +351,7 @@ RTRAIN_DOOR void TrainerCore::end_together(int fit, const Error& error) {
     end_together();
 }
 RTRAIN_DOOR void TrainerCore::end_together() {
-    session_.tell("done", {});
+    session_.tell(launch::event::Done{});
     std::exit(EXIT_SUCCESS);
 }
 

@@ -18,8 +18,8 @@
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/observers.hpp>
 #include <rtrain/journal/result.hpp>
+#include <rtrain/launch/control/event_format.hpp>
 #include <rtrain/launch/session.hpp>
-#include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/watch/peer_watchdog.hpp>
 #include <rtrain/process/attempt_status.hpp>
@@ -314,12 +314,13 @@ private:
                 })) {
                 failure.kind = Failure::Kind::configuration;
             }
-            decided = {{"decision", launch::to_json(decide(failure, attempt, lost))},
+            decided = {{"decision", launch::control::fields_of(decide(failure, attempt, lost))},
                        {"failure", to_json(failure)},
                        {"checkpoint", attempt.newest}};
         }
         decided = json::parse(broadcast(backend_, json::serialize(decided), 0)).as_object();
-        const auto decision = launch::decision_from(decided.at("decision").as_object());
+        const auto decision =
+            launch::control::parse_event<launch::Decision>(decided.at("decision").as_object());
         if (backend_.rank() != 0) { // rank 0 may be the next to die
             (void)policy_.on_failure(failure_from(decided.at("failure").as_object()),
                                      std::string(decided.at("checkpoint").as_string()));

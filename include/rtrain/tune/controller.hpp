@@ -16,11 +16,12 @@
 #include <rtrain/tune/live_trial.hpp>
 #include <rtrain/tune/plan.hpp>
 #include <rtrain/tune/record/trial.hpp>
+#include <rtrain/tune/search_op.hpp>
 #include <rtrain/tune/search_state.hpp>
+#include <rtrain/tune/trial_message.hpp>
 
 #include <filesystem>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <variant>
@@ -29,6 +30,8 @@
 namespace rtrain::tune {
 
 class Controller {
+    using SearchOp = internal::SearchOp;
+
 public:
     /// `directory`: the search's directory; trials are stored below it. Throws what begin() of the
     /// searcher and the scheduler throw.
@@ -90,14 +93,17 @@ public:
         }
         Config event;
         if (log_ != nullptr) {
-            event = {{"op", "report"},     {"trial", id},
-                     {"metrics", metrics}, {"iteration", it.record.reports + 1},
-                     {"time_s", time_s},   {"saved", saved},
+            event = {{"op", internal::search_op_names[SearchOp::report]},
+                     {"trial", id},
+                     {"metrics", metrics},
+                     {"iteration", it.record.reports + 1},
+                     {"time_s", time_s},
+                     {"saved", saved},
                      {"t", state_.now_s()}};
         }
         state_.hear(it, std::move(metrics), time_s, saved);
         if (log_ != nullptr) { // not if `hear()` has thrown
-            event["verdict"] = internal::verdict_of(it.told);
+            event["verdict"] = internal::verdict_names[internal::verdict_of(it.told)];
             log_->add(event);
         }
         if (saved || state_.plan().keeps_states_itself || it.told != Told::nothing) {
@@ -110,7 +116,7 @@ public:
     /// A running trial has returned: it is done, or it was stopped or paused.
     void returned(const std::string& id, double now_s) {
         state_.set_time(now_s);
-        note("returned", id);
+        note(SearchOp::returned, id);
         state_.leave(state_.trials().at(id));
         flush();
     }
@@ -118,7 +124,7 @@ public:
     /// A running trial has failed. It runs again from its newest state, up to max_failures times.
     void failed(const std::string& id, const std::string& why, double now_s) {
         state_.set_time(now_s);
-        note("failed", id, {{"why", why}});
+        note(SearchOp::failed, id, {{"why", why}});
         state_.fail(state_.trials().at(id), why);
         flush();
     }
@@ -126,7 +132,7 @@ public:
     /// Records a state saved by the run of a trial that manages its states itself. `state` counts
     /// the reports and seconds of that run.
     void saved(const std::string& id, const SavedState& state) {
-        note("saved", id,
+        note(SearchOp::saved, id,
              {{"state", state.name}, {"reports", state.reports}, {"time_s", state.time_s}});
         state_.save(state_.trials().at(id), state);
         flush();
@@ -136,7 +142,7 @@ public:
     void close() {
         for (LiveTrial& it : state_.trials().all()) {
             if (it.record.state == TrialState::paused) {
-                note("given_up", it.record.id);
+                note(SearchOp::given_up, it.record.id);
                 state_.finish(it, TrialEnd::stopped);
             }
         }
@@ -180,71 +186,50 @@ public:
     /// Replays an event of a search. Throws ConfigError [RT-U107] where this search would have
     /// decided differently, std::exception for an unknown event.
     void replay(const boost::json::object& event) {
-        const std::string op(event.at("op").as_string());
+        const SearchOp op = internal::op_of(event);
         const std::string id(event.at("trial").as_string());
-        const auto text = [&](const char* field) {
-            return std::string(event.at(field).as_string());
-        };
         state_.set_time(event.at("t").to_number<double>());
-        if (op == "restored") {
-            state_.resume({.resume_unfinished = event.at("resume_unfinished").as_bool(),
-                           .resume_errored = event.at("resume_errored").as_bool(),
-                           .restart_errored = event.at("restart_errored").as_bool()});
-        } else if (op == "add") {
+        switch (op) {
+        case SearchOp::add:
             (void)state_.plan().searcher.ask(id);
             state_.add({.id = id,
-                        .name = text("name"),
+                        .name = text_in(event, "name"),
                         .config = event.at("config").as_object(),
-                        .directory = text("directory")});
-        } else if (op == "exhausted") {
-            state_.set_exhausted();
-        } else if (op == "begin") {
-            (void)state_.plan().scheduler.next(state_.trials().candidates());
-            LiveTrial& it = state_.trials().at(id);
-            if (it.record.state != TrialState::pending && it.record.state != TrialState::paused) {
-                throw another_search(it, "began", "would not wait");
-            }
-            forget_states(it, [&](const std::string& state) { return state != text("state"); });
-            state_.run(it);
-        } else if (op == "report") {
-            LiveTrial& it = state_.trials().at(id);
-            if (it.record.state != TrialState::running) {
-                throw another_search(it, "reported", "would not run");
-            }
-            state_.hear(it, event.at("metrics").as_object(), event.at("time_s").to_number<double>(),
-                        event.at("saved").as_bool());
-            if (text("verdict") != internal::verdict_of(it.told)) {
-                throw another_search(it, "was to " + text("verdict"),
-                                     std::string("would be to ") + internal::verdict_of(it.told));
-            }
-        } else if (op == "returned") {
-            state_.leave(state_.trials().at(id));
-        } else if (op == "failed") {
-            state_.fail(state_.trials().at(id), text("why"));
-        } else if (op == "given_up") {
-            state_.finish(state_.trials().at(id), TrialEnd::stopped);
-        } else if (op == "at") {
-            state_.begin_at(event.at("time_s").to_number<double>());
-        } else if (op == "saved") {
-            state_.save(state_.trials().at(id),
-                        {.name = text("state"),
-                         .reports = event.at("reports").to_number<std::int64_t>(),
-                         .time_s = event.at("time_s").to_number<double>()});
-        } else {
-            throw std::invalid_argument("unknown event " + op);
+                        .directory = text_in(event, "directory")});
+            return;
+        case SearchOp::exhausted:
+            return state_.set_exhausted();
+        case SearchOp::begin:
+            return replay_begin(state_.trials().at(id), text_in(event, "state"));
+        case SearchOp::report:
+            return replay_report(state_.trials().at(id), event);
+        case SearchOp::returned:
+            return state_.leave(state_.trials().at(id));
+        case SearchOp::failed:
+            return state_.fail(state_.trials().at(id), text_in(event, "why"));
+        case SearchOp::saved:
+            return state_.save(state_.trials().at(id), internal::saved_state_from(event));
+        case SearchOp::given_up:
+            return state_.finish(state_.trials().at(id), TrialEnd::stopped);
+        case SearchOp::at:
+            return state_.begin_at(event.at("time_s").to_number<double>());
+        case SearchOp::restored:
+            return state_.resume({.resume_unfinished = event.at("resume_unfinished").as_bool(),
+                                  .resume_errored = event.at("resume_errored").as_bool(),
+                                  .restart_errored = event.at("restart_errored").as_bool()});
         }
     }
     /// `time_s`: the time at which `now_s` of this process is 0, in seconds since 1970. Call it
     /// after record_to().
     void begin_at(double time_s) {
-        note("at", "", {{"time_s", time_s}});
+        note(SearchOp::at, "", {{"time_s", time_s}});
         state_.begin_at(time_s);
     }
 
     /// Marks what ran as interrupted, and makes these trials run again, also in a search that was
     /// over. Call it after replay() and record_to().
     void revive(const RestoreOptions& options) {
-        note("restored", "",
+        note(SearchOp::restored, "",
              {{"resume_unfinished", options.resume_unfinished},
               {"resume_errored", options.resume_errored},
               {"restart_errored", options.restart_errored}});
@@ -262,12 +247,39 @@ private:
     using LiveTrial = internal::LiveTrial;
     using Told = internal::Told;
 
-    void note(const char* op, const std::string& id, Config more = {}) {
+    void note(SearchOp op, const std::string& id, Config more = {}) {
         if (log_ != nullptr) {
-            more["op"] = op;
+            more["op"] = internal::search_op_names[op];
             more["trial"] = id;
             more["t"] = state_.now_s();
             log_->add(more);
+        }
+    }
+
+    [[nodiscard]] static std::string text_in(const boost::json::object& event, const char* field) {
+        return std::string(event.at(field).as_string());
+    }
+
+    void replay_begin(LiveTrial& it, const std::string& from) {
+        (void)state_.plan().scheduler.next(state_.trials().candidates());
+        if (it.record.state != TrialState::pending && it.record.state != TrialState::paused) {
+            throw another_search(it, "began", "would not wait");
+        }
+        forget_states(it, [&](const std::string& state) { return state != from; });
+        state_.run(it);
+    }
+
+    void replay_report(LiveTrial& it, const boost::json::object& event) {
+        if (it.record.state != TrialState::running) {
+            throw another_search(it, "reported", "would not run");
+        }
+        state_.hear(it, event.at("metrics").as_object(), event.at("time_s").to_number<double>(),
+                    event.at("saved").as_bool());
+        const std::string recorded = text_in(event, "verdict");
+        const auto verdict = internal::verdict_of(it.told);
+        if (internal::verdict_names.parse(recorded) != verdict) {
+            throw another_search(it, "was to " + recorded,
+                                 detail::concat("would be to ", internal::verdict_names[verdict]));
         }
     }
 
@@ -317,14 +329,14 @@ private:
         Suggestion suggestion = state_.plan().searcher.ask(id);
         if (std::holds_alternative<Exhausted>(suggestion)) {
             state_.set_exhausted();
-            note("exhausted", "");
+            note(SearchOp::exhausted, "");
         } else if (auto* const config = std::get_if<Config>(&suggestion)) {
             TrialRecord record = state_.plan().new_record(id, std::move(*config));
             require_own_directory(record);
             Config event{
                 {"name", record.name}, {"directory", record.directory}, {"config", record.config}};
             state_.add(std::move(record));
-            note("add", id, std::move(event));
+            note(SearchOp::add, id, std::move(event));
             return true;
         }
         return false;
@@ -361,7 +373,7 @@ private:
         });
         const bool has_state = !plan().keeps_states_itself && !it.states.empty();
         const std::string state = has_state ? it.states.back().name : "";
-        note("begin", it.record.id, {{"state", state}});
+        note(SearchOp::begin, it.record.id, {{"state", state}});
         state_.run(it);
         return {.trial = it.record.id,
                 .name = it.record.name,

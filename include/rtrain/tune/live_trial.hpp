@@ -4,6 +4,7 @@
 /// Used by the controller only.
 #pragma once
 
+#include <rtrain/base/name_table.hpp>
 #include <rtrain/tune/base/goal.hpp>
 #include <rtrain/tune/plan.hpp>
 #include <rtrain/tune/record/exploits.hpp>
@@ -22,12 +23,28 @@ namespace rtrain::tune::internal {
 /// Verdict for a running trial at a report.
 enum class Told : unsigned char { nothing, pause, stop, exploit, end };
 
-/// Name of the scheduler's verdict; for the other values, the scheduler let the trial continue.
-[[nodiscard]] constexpr const char* verdict_of(Told told) noexcept {
-    return told == Told::pause     ? "pause"
-           : told == Told::stop    ? "stop"
-           : told == Told::exploit ? "take over"
-                                   : "go on";
+/// The scheduler's verdict, as the search's events record it.
+enum class RecordedVerdict : unsigned char { go_on, pause, stop, take_over };
+
+inline constexpr auto verdict_names =
+    rtrain::detail::name_table<RecordedVerdict>({{RecordedVerdict::go_on, "go on"},
+                                                 {RecordedVerdict::pause, "pause"},
+                                                 {RecordedVerdict::stop, "stop"},
+                                                 {RecordedVerdict::take_over, "take over"}});
+
+[[nodiscard]] constexpr RecordedVerdict verdict_of(Told told) noexcept {
+    switch (told) {
+    case Told::pause:
+        return RecordedVerdict::pause;
+    case Told::stop:
+        return RecordedVerdict::stop;
+    case Told::exploit:
+        return RecordedVerdict::take_over;
+    case Told::nothing:
+    case Told::end: // by a stop condition
+        break;
+    }
+    return RecordedVerdict::go_on;
 }
 
 struct LiveTrial {

@@ -16,6 +16,7 @@
 #include <rtrain/tune/plan.hpp>
 #include <rtrain/tune/record/tuner_state.hpp>
 #include <rtrain/tune/search/described.hpp>
+#include <rtrain/tune/search_op.hpp>
 #include <rtrain/tune/search_pages.hpp>
 
 #include <chrono>
@@ -115,8 +116,7 @@ private:
     }
 
     [[nodiscard]] Config goal_json() const {
-        return {{"metric", goal().metric},
-                {"mode", goal().mode == ScoreOrder::max ? "max" : "min"}};
+        return {{"metric", goal().metric}, {"mode", ScoreOrder::names[goal().mode]}};
     }
 
     /// The properties that must be the same when the search is resumed.
@@ -168,7 +168,7 @@ private:
         }
         (void)EventLog::read(directory_, 0, [&](const boost::json::object& event) {
             try {
-                if (!same_goal && event.at("op") == "report") {
+                if (!same_goal && internal::op_of(event) == internal::SearchOp::report) {
                     require_same(saved, {{"goal", goal_json()}});
                 }
                 controller_->replay(event);

@@ -17,8 +17,8 @@
 #include <rtrain/run/run_sequence.hpp>
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/base/metric.hpp>
-#include <rtrain/tune/saved_message.hpp>
 #include <rtrain/tune/trial_channel.hpp>
+#include <rtrain/tune/trial_message.hpp>
 #include <rtrain/tune/trial_task.hpp>
 
 #include <chrono>
@@ -57,7 +57,7 @@ public:
         known_ = iteration;
         Config metrics = line;
         metrics.erase("config");
-        send({{"kind", "result"}, {"metrics", std::move(metrics)}});
+        send({{"kind", message_names[MessageKind::result]}, {"metrics", std::move(metrics)}});
         return !hear().at("goes_on").as_bool();
     }
 
@@ -136,21 +136,22 @@ public:
 
     [[nodiscard]] TrainerOptions first() { return options_of_(first_, link_); }
 
-    void ended() override { link_->say({{"kind", "ended"}}); }
+    void ended() override { link_->say({{"kind", message_names[MessageKind::ended]}}); }
     [[nodiscard]] std::optional<std::string> wait() override {
         const auto message = link_->next();
         if (!message) {
             return "";
         }
-        const auto* const task = message->if_contains("task");
-        return task != nullptr ? std::optional(json::serialize(*task)) : std::nullopt;
+        return kind_of(*message) == MessageKind::trial
+                   ? std::optional(json::serialize(message->at("task")))
+                   : std::nullopt;
     }
     [[nodiscard]] TrainerOptions options(const std::string& run) override {
         const auto task = TrialTask::from(json::parse(run).as_object());
         link_->begin(task);
         return options_of_(task, link_);
     }
-    void begun() override { link_->say({{"kind", "begun"}}); }
+    void begun() override { link_->say({{"kind", message_names[MessageKind::begun]}}); }
 
 private:
     std::shared_ptr<SearchLink> link_;

@@ -13,6 +13,7 @@
 #include <rtrain/tune/record/policy_log.hpp>
 #include <rtrain/tune/record/tune_page.hpp>
 #include <rtrain/tune/record/tuner_state.hpp>
+#include <rtrain/tune/search_op.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -63,14 +64,14 @@ private:
 
     void hear_events(const Space& space, const TunerState& state) {
         heard_ = EventLog::read(directory_, heard_, [&](const boost::json::object& event) {
-            const auto& op = event.at("op").as_string();
+            const auto op = internal::op_of(event);
             const std::string trial(event.at("trial").as_string());
-            if (op == "at") {
+            if (op == internal::SearchOp::at) {
                 begun_at_s_ = event.at("time_s").to_number<double>();
-            } else if (op == "add") {
+            } else if (op == internal::SearchOp::add) {
                 journal_->add(trial, event.at("config").as_object(), space,
                               begun_at_s_ + event.at("t").to_number<double>());
-            } else if (op == "report") {
+            } else if (op == internal::SearchOp::report) {
                 const auto score = number_at(event.at("metrics").as_object(), state.goal.metric);
                 if (score) {
                     journal_->report(trial, event.at("iteration").to_number<std::int64_t>(),

@@ -7,10 +7,10 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/process/machine.hpp>
-#include <rtrain/tune/saved_message.hpp>
 #include <rtrain/tune/slot_link.hpp>
 #include <rtrain/tune/slot_places.hpp>
 #include <rtrain/tune/trial.hpp>
+#include <rtrain/tune/trial_message.hpp>
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -73,14 +73,14 @@ public:
         std::exception_ptr untaken; // such as no space left for a state
         for (;;) {
             const auto message = next(slot, trial);
-            const auto& kind = message.at("kind").as_string();
-            if (kind == "report") {
+            const auto kind = internal::kind_of(message);
+            if (kind == MessageKind::report) {
                 answer(slot, trial, message, untaken);
-            } else if (kind == "saved") {
+            } else if (kind == MessageKind::saved) {
                 trial.saved(internal::saved_state_from(message));
             } else if (untaken) { // the slot has finished the trial
                 std::rethrow_exception(untaken);
-            } else if (kind == "failed") {
+            } else if (kind == MessageKind::failed) {
                 throw std::runtime_error(std::string(message.at("why").as_string()));
             } else {
                 const auto* const value = message.if_contains("value");
@@ -91,7 +91,7 @@ public:
 
     /// Ends all slots; no more trials follow. Slots that are gone are ignored.
     void end(boost::json::object how) {
-        how["kind"] = "end";
+        how["kind"] = internal::message_names[MessageKind::end];
         for (auto& [rank, slot] : slots_) {
             (void)slot.send(how);
         }
@@ -99,6 +99,8 @@ public:
     }
 
 private:
+    using MessageKind = internal::MessageKind;
+
     /// Adds the connection as a slot. Rejects connections without the token, or silent for 5 s.
     void take(process::Descriptor socket) {
         constexpr std::chrono::seconds patience{5};
@@ -132,7 +134,7 @@ private:
 
     static void begin(internal::LineConnection& slot, const Trial& trial) {
         boost::json::object message{
-            {"kind", "trial"},
+            {"kind", internal::message_names[MessageKind::trial]},
             {"assignment", internal::to_json(trial.assignment())},
             {"gpus", boost::json::array(trial.gpus().begin(), trial.gpus().end())}};
         if (trial.state()) {
@@ -170,7 +172,8 @@ private:
         } catch (const std::exception&) {
             untaken = std::current_exception();
         }
-        if (!slot.send({{"kind", "verdict"}, {"goes_on", goes_on}})) {
+        if (!slot.send(
+                {{"kind", internal::message_names[MessageKind::verdict]}, {"goes_on", goes_on}})) {
             throw lost(trial);
         }
     }

@@ -14,10 +14,10 @@
 #include <rtrain/storage/file.hpp>
 #include <rtrain/tune/generations.hpp>
 #include <rtrain/tune/resources.hpp>
-#include <rtrain/tune/saved_message.hpp>
 #include <rtrain/tune/trial.hpp>
 #include <rtrain/tune/trial_channel.hpp>
 #include <rtrain/tune/trial_child.hpp>
+#include <rtrain/tune/trial_message.hpp>
 #include <rtrain/tune/trial_task.hpp>
 
 #include <algorithm>
@@ -90,7 +90,8 @@ public:
     TrialProcess& operator=(const TrialProcess&) = delete;
     /// Ends the process.
     ~TrialProcess() {
-        if (is_ready_ && rank_ && rank_->send({{"kind", "end"}})) {
+        if (is_ready_ && rank_ &&
+            rank_->send({{"kind", internal::message_names[MessageKind::end]}})) {
             constexpr std::chrono::seconds patience{10};
             auto until = Clock::now() + patience;
             while (is_open() && Clock::now() < until) {
@@ -125,7 +126,8 @@ public:
         has_ended_ = is_ready_ = false;
         if (!process_) {
             start(trial);
-        } else if (!rank_ || !rank_->send({{"kind", "trial"}, {"task", task.to_json()}})) {
+        } else if (!rank_ || !rank_->send({{"kind", internal::message_names[MessageKind::trial]},
+                                           {"task", task.to_json()}})) {
             return false;
         }
         out_->begin(trial.name());
@@ -149,6 +151,7 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
+    using MessageKind = internal::MessageKind;
 
     [[nodiscard]] TrialTask task_of(const Trial& trial, std::int64_t known) const {
         return {.fit = launch_.fit,
@@ -259,19 +262,21 @@ private:
             return false;
         }
         while (const auto message = rank_->take()) {
-            const auto& kind = message->at("kind").as_string();
-            if (kind == "result") {
+            const auto kind = internal::kind_of(*message);
+            if (kind == MessageKind::result) {
                 const bool goes_on = hear(trial, message->at("metrics").as_object());
-                if (!rank_->send({{"kind", "verdict"}, {"goes_on", goes_on}})) {
+                if (!rank_->send({{"kind", internal::message_names[MessageKind::verdict]},
+                                  {"goes_on", goes_on}})) {
                     return false;
                 }
-            } else if (kind == "saved") {
+            } else if (kind == MessageKind::saved) {
                 trial.saved(internal::saved_state_from(*message));
-            } else if (kind == "begun") {
+            } else if (kind == MessageKind::begun) {
                 has_begun_ = true;
-            } else if (kind == "ended") {
+            } else if (kind == MessageKind::ended) {
                 has_ended_ = true;
-                if (!launch_.reuse && !rank_->send({{"kind", "end"}})) {
+                if (!launch_.reuse &&
+                    !rank_->send({{"kind", internal::message_names[MessageKind::end]}})) {
                     return false;
                 }
             }

@@ -9,9 +9,9 @@
 #include <rtrain/process/machine.hpp>
 #include <rtrain/tune/function_runner.hpp>
 #include <rtrain/tune/resources.hpp>
-#include <rtrain/tune/saved_message.hpp>
 #include <rtrain/tune/slot_link.hpp>
 #include <rtrain/tune/trial.hpp>
+#include <rtrain/tune/trial_message.hpp>
 
 #include <boost/json/object.hpp>
 
@@ -30,7 +30,7 @@ public:
     /// `address`: from Slots::address(). Throws SearchBroken [RT-U114], as serve() does.
     TrialWorker(const std::string& address, int rank, const Machine& machine)
         : rank_(rank), search_(internal::connect_to_slots(internal::SlotAddress::from(address))) {
-        say({{"kind", "hello"},
+        say({{"kind", internal::message_names[internal::MessageKind::hello]},
              {"token", internal::SlotAddress::from(address).token},
              {"rank", rank},
              {"host", storage::host_name()},
@@ -42,7 +42,7 @@ public:
     boost::json::object serve(const TrialFunction& function) {
         for (;;) {
             boost::json::object message = hear();
-            if (message.at("kind").as_string() == "end") {
+            if (internal::kind_of(message) == internal::MessageKind::end) {
                 return message;
             }
             run(message, function);
@@ -70,21 +70,25 @@ private:
         };
         Trial trial(internal::assignment_from(message.at("assignment").as_object()), place,
                     std::move(state), report, saved);
-        boost::json::object ended{{"kind", "returned"}};
+        boost::json::object ended{
+            {"kind", internal::message_names[internal::MessageKind::returned]}};
         try {
             if (const auto value = function(trial, trial.config())) {
                 ended["value"] = *value;
             }
         } catch (const std::exception& error) {
-            ended = {{"kind", "failed"}, {"why", error.what()}};
+            ended = {{"kind", internal::message_names[internal::MessageKind::failed]},
+                     {"why", error.what()}};
         } catch (...) {
-            ended = {{"kind", "failed"}, {"why", rtrain::detail::thrown_object()}};
+            ended = {{"kind", internal::message_names[internal::MessageKind::failed]},
+                     {"why", rtrain::detail::thrown_object()}};
         }
         say(ended); // throws if rank 0 is gone, even if the function has caught that
     }
 
     bool ask(Config metrics, std::optional<std::string_view> state) {
-        boost::json::object report{{"kind", "report"}, {"metrics", std::move(metrics)}};
+        boost::json::object report{{"kind", internal::message_names[internal::MessageKind::report]},
+                                   {"metrics", std::move(metrics)}};
         if (state) {
             report["bytes"] = state->size();
         }

@@ -19,6 +19,9 @@
 #include <string>
 #include <utility>
 
+namespace rtrain::launch {
+class Session;
+}
 namespace rtrain::tune {
 class Slots;
 struct TrialTask;
@@ -31,10 +34,14 @@ namespace rtrain::detail {
 
 class TunerCore {
 public:
-    /// `trainable`: identifies what is tuned, so that only the same trainable resumes its search;
-    /// `function`: its address if it is a plain function, because many of these have the same type.
-    /// Throws ConfigError for invalid options.
-    TunerCore(TunerOptions options, std::string trainable, const void* function = nullptr);
+    /// Returns the session of this process.
+    [[nodiscard]] static launch::Session& begin_session();
+
+    /// `session` outlives this object. `trainable`: identifies what is tuned, so that only the same
+    /// trainable resumes its search; `function`: its address if it is a plain function, because
+    /// many of these have the same type. Throws ConfigError for invalid options.
+    TunerCore(launch::Session& session, TunerOptions options, std::string trainable,
+              const void* function = nullptr);
 
     [[nodiscard]] const TunerOptions& options() const noexcept { return options_; }
     /// Selects what runs again if fit() resumes a search.
@@ -46,7 +53,7 @@ public:
     /// The same over a trainer with these options: each trial is a run.
     ResultGrid fit(const TrainerOptions& trainer);
     /// True if this process was started for a trial of the search that is about to begin.
-    [[nodiscard]] static bool is_in_trial();
+    [[nodiscard]] bool is_in_trial() const;
     /// Runs trials in such a process and its ranks. It never leaves `train`, which it calls with
     /// the trainer's options for a trial and further trials. `begin` is called before each trial.
     /// The process that drives the ranks writes the outcome.
@@ -84,6 +91,7 @@ private:
     ResultGrid search_among_ranks(const Work& work);
     ResultGrid serve(const Work& work, const std::string& address, int rank);
 
+    launch::Session* session_;
     TunerOptions options_;
     std::string trainable_;
     const void* function_ = nullptr;

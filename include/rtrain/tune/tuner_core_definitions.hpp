@@ -75,8 +75,14 @@ namespace rtrain::detail {
     return [files](const Config& report) { files->append(report); };
 }
 
-RTRAIN_DOOR TunerCore::TunerCore(TunerOptions options, std::string trainable, const void* function)
-    : options_(std::move(options)), trainable_(std::move(trainable)), function_(function) {
+RTRAIN_DOOR launch::Session& TunerCore::begin_session() {
+    return launch::Session::of_this_process();
+}
+
+RTRAIN_DOOR TunerCore::TunerCore(launch::Session& session, TunerOptions options,
+                                 std::string trainable, const void* function)
+    : session_(&session), options_(std::move(options)), trainable_(std::move(trainable)),
+      function_(function) {
     check_tune_config(options_.tune);
     check_stop(options_.run.stop);
     check_failure_config(options_.run.failure);
@@ -128,15 +134,14 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan() const {
 /// Ranks of later fit() calls are sent the outcome of this one.
 RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) {
     FitGuard::require_none();
-    launch::Session& session = launch::Session::of_this_process();
-    const int fit = session.next_fit();
-    if (const auto earlier = session.recorded(fit)) {
+    const int fit = session_->next_fit();
+    if (const auto earlier = session_->recorded(fit)) {
         if (earlier->failure) {
             throw_error(*earlier->failure);
         }
         return ResultGrid::from_path(earlier->run);
     }
-    if (session.target()) {
+    if (session_->target()) {
         throw ConfigError(
             "RT-U110",
             "a process that was started for another fit() call has reached a search; make the same "
@@ -145,10 +150,10 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) 
     try {
         ResultGrid results =
             launch::ranks() ? search_among_ranks(work(fit)) : search(work(fit), nullptr);
-        session.record(fit, {.run = directory_});
+        session_->record(fit, {.run = directory_});
         return results;
     } catch (const std::exception& error) {
-        session.record(fit, launch::FitOutcome::of(error));
+        session_->record(fit, launch::FitOutcome::of(error));
         throw;
     }
 }
@@ -286,19 +291,18 @@ RTRAIN_DOOR std::size_t TunerCore::cores_of_run(const TrainerOptions& trainer,
 
 RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
     return fit([&](int fit) {
-        launch::Session& session = launch::Session::of_this_process();
         tune::Resources each = options_.resources_per_trial;
         const int ranks = trainer.scaling.num_workers.value_or(1);
         if (each == tune::Resources{}) { // ranks may share cores
             each.cpus = std::min(ranks, this_machine().cpus);
         }
-        auto variables = session.input_variables();
+        auto variables = session_->input_variables();
         if (std::getenv("OMP_NUM_THREADS") == nullptr) {
             variables["OMP_NUM_THREADS"] =
                 std::to_string(std::max(1, static_cast<int>(each.cpus / ranks)));
         }
         const auto processes = std::make_shared<tune::TrialProcesses>(
-            tune::TrialLaunch{.session = session.directory(),
+            tune::TrialLaunch{.session = session_->directory(),
                               .fit = fit,
                               .variables = std::move(variables),
                               .trial_variable = launch::Session::trial_variable,
@@ -319,10 +323,9 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
     });
 }
 
-RTRAIN_DOOR bool TunerCore::is_in_trial() {
-    const launch::Session& session = launch::Session::of_this_process();
-    return !session.trial().empty() &&
-           tune::TrialTask::read(session.trial()).fit == session.upcoming_fit();
+RTRAIN_DOOR bool TunerCore::is_in_trial() const {
+    return !session_->trial().empty() &&
+           tune::TrialTask::read(session_->trial()).fit == session_->upcoming_fit();
 }
 
 RTRAIN_DOOR TrainerOptions
@@ -352,21 +355,20 @@ TunerCore::trial_options(const TrainerOptions& trainer, const tune::TrialTask& t
 RTRAIN_DOOR void TunerCore::drive_trials(
     const TrainerOptions& trainer, const std::function<void()>& begin,
     const std::function<void(const TrainerOptions&, RunSequence&)>& train) const {
-    launch::Session& session = launch::Session::of_this_process();
-    const auto outcome = tune::TrialProcess::outcome_of(session.trial());
-    tune::internal::TrialSequence runs(tune::TrialTask::read(session.trial()),
+    const auto outcome = tune::TrialProcess::outcome_of(session_->trial());
+    tune::internal::TrialSequence runs(tune::TrialTask::read(session_->trial()),
                                        [&](const auto& task, const auto& link) {
                                            begin();
                                            return trial_options(trainer, task, link);
                                        });
-    session.unmute();
+    session_->unmute();
     boost::json::object told;
     try {
         train(runs.first(), runs);
     } catch (const std::exception& error) {
         told = to_json(failure_of(error));
     }
-    session.remove_directories();
+    session_->remove_directories();
     storage::replace_file_unsynced(outcome, json::serialize(told));
     std::fflush(nullptr);
     ::_exit(EXIT_SUCCESS);

@@ -8,6 +8,7 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/overloaded.hpp>
 #include <rtrain/launch/control/address.hpp>
 #include <rtrain/launch/control/message.hpp>
 #include <rtrain/launch/control/socket.hpp>
@@ -35,6 +36,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -45,7 +47,7 @@ namespace rtrain::launch {
 /// @code
 /// auto link = DriverLink::from_environment(); // before main(); null without a driver
 /// link->connect(rank, size);
-/// link->say({"training", {{"checkpoint", ""}}});
+/// link->say(event::Training{});
 /// @endcode
 ///
 /// Once connected, the process does not outlive its driver. When the connection ends, or receives
@@ -116,19 +118,18 @@ public:
     }
 
     /// Queues an event and returns immediately; events queued before connect() are sent after it.
-    /// Throws LaunchError [RT-L9] if it is not in `event_kinds`.
-    void say(const Event& event) {
+    void say(const RankEvent& event) {
         {
             std::string frame = encode(event);
             const std::lock_guard lock(mutex_);
-            said_done_ = said_done_ || event.kind == "done";
+            said_done_ = said_done_ || std::holds_alternative<event::Done>(event);
             queue_.push_back(std::move(frame));
         }
         wake();
     }
 
     /// The same for events that are soon outdated: dropped while others wait to be sent.
-    void say_unless_behind(const Event& event) {
+    void say_unless_behind(const RankEvent& event) {
         {
             const std::lock_guard lock(mutex_);
             if (!queue_.empty() || !all_sent_) {
@@ -147,24 +148,15 @@ public:
         return sent();
     }
 
-    /// Waits for an event of that kind from the driver and removes it from the received ones; empty
-    /// on timeout.
-    std::optional<Event> wait_for(const std::string& kind, std::chrono::milliseconds limit) {
+    /// Waits for the driver's next decision; empty on timeout.
+    std::optional<Decision> wait_for_decision(std::chrono::milliseconds limit) {
         std::unique_lock lock(mutex_);
-        const auto deadline = std::chrono::steady_clock::now() + limit;
-        for (;;) {
-            const auto found = std::find_if(heard_.begin(), heard_.end(),
-                                            [&](const Event& one) { return one.kind == kind; });
-            if (found != heard_.end()) {
-                Event event = std::move(*found);
-                heard_.erase(found);
-                return event;
-            }
-            if (changed_.wait_until(lock, deadline) == std::cv_status::timeout &&
-                std::chrono::steady_clock::now() >= deadline) {
-                return std::nullopt;
-            }
+        if (!changed_.wait_for(lock, limit, [&] { return !decisions_.empty(); })) {
+            return std::nullopt;
         }
+        Decision decision = std::move(decisions_.front());
+        decisions_.pop_front();
+        return decision;
     }
 
     /// Sets a function that is called in the link's thread for each preemption by the driver, and
@@ -294,8 +286,8 @@ private:
             last_heard_ = before;
         }
         try {
-            while (auto event = socket_.next()) {
-                handle(std::move(*event));
+            while (const auto event = socket_.next()) {
+                handle(*event);
             }
         } catch (const LaunchError& error) {
             driver_gone(error.message());
@@ -308,23 +300,34 @@ private:
         }
     }
 
-    void handle(Event event) {
-        if (event.kind == "dump") {
-            RankStatus::current().condemned = !is_driver_; // a driver kills all ranks together
-            say({"stack", {{"text", stack_of_watched_thread(stack_limit)}}});
-        } else if (event.kind == "end") {
-            process::OutputTee::settle_current();
-            ::_exit(EXIT_FAILURE); // without destructors: the thread that trains hangs
-        } else if (event.kind == "preempt") {
-            preempt_asked_ = event.body.at("grace_s").as_double();
-            call_on_preempt();
-        } else if (event.kind != "ping") {
-            {
-                const std::lock_guard lock(mutex_);
-                heard_.push_back(std::move(event));
-            }
-            changed_.notify_all();
-        }
+    void handle(const DriverEvent& received) {
+        std::visit(
+            detail::Overloaded{
+                [this](const event::Dump&) {
+                    // A driver kills all ranks together.
+                    RankStatus::current().condemned = !is_driver_;
+                    say(event::Stack{stack_of_watched_thread(stack_limit)});
+                },
+                [](const event::End&) {
+                    process::OutputTee::settle_current();
+                    ::_exit(EXIT_FAILURE); // without destructors: the thread that trains hangs
+                },
+                [this](const event::Preempt& preempt) {
+                    preempt_asked_ = preempt.grace_s;
+                    call_on_preempt();
+                },
+                [this](const Decision& decision) {
+                    {
+                        const std::lock_guard lock(mutex_);
+                        decisions_.push_back(decision);
+                    }
+                    changed_.notify_all();
+                },
+                [](const event::Ping&) {},
+                [](const event::Welcome&) {}, // ControlSocket::connect() has received the answer
+                [](const event::Refused&) {},
+            },
+            received);
     }
 
     void call_on_preempt() {
@@ -368,8 +371,8 @@ private:
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<std::string> queue_; ///< frames to send
-    std::deque<Event> heard_;       ///< not yet returned by wait_for()
+    std::deque<std::string> queue_;  ///< frames to send
+    std::deque<Decision> decisions_; ///< not yet returned by wait_for_decision()
     std::function<void(double)> on_preempt_;
     bool all_sent_ = true; ///< what was taken from the queue
     bool said_done_ = false;

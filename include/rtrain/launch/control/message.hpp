@@ -5,7 +5,7 @@
 /// and a JSON object with its type in "kind".
 ///
 /// Any process that can reach the driver may send frames. A frame's length is checked before memory
-/// is allocated, and JSON is at most 32 levels deep. A message must be one of event_kinds.hpp with
+/// is allocated, and JSON is at most 32 levels deep. A message must have a known kind, and
 /// exactly its fields.
 /// Cost tier 1: Boost.JSON.
 #pragma once
@@ -13,7 +13,8 @@
 #include <rtrain/base/clean_text.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/launch/control/event_kinds.hpp>
+#include <rtrain/launch/control/event_format.hpp>
+#include <rtrain/launch/control/events.hpp>
 #include <rtrain/launch/control/frame_reader.hpp>
 #include <rtrain/launch/control/rank_report.hpp>
 #include <rtrain/process/rank_status.hpp>
@@ -49,35 +50,10 @@ struct Hello {
     bool operator==(const Hello&) const = default;
 };
 
-/// Any other message; see `event_kinds`.
-struct Event {
-    std::string kind;
-    boost::json::object body{};
-
-    bool operator==(const Event&) const = default;
-};
-
 namespace control {
 
-using rtrain::detail::concat;
-
-[[nodiscard]] inline const boost::json::value& field_of(const boost::json::object& object,
-                                                        std::string_view name) {
-    const auto* const value = object.if_contains(name);
-    if (value == nullptr) {
-        malformed(concat("no field \"", name, '"'));
-    }
-    return *value;
-}
-
-[[nodiscard]] inline std::string_view text_in(const boost::json::object& object,
-                                              std::string_view name) {
-    const auto* const text = field_of(object, name).if_string();
-    if (text == nullptr) {
-        malformed(concat("\"", name, "\" is not a string"));
-    }
-    return {text->data(), text->size()};
-}
+inline constexpr std::string_view hello_kind = "hello";
+inline constexpr std::string_view report_kind = "status";
 
 /// A non-negative integer, up to the largest T.
 template <class T>
@@ -98,72 +74,6 @@ template <class T>
     return static_cast<T>(number);
 }
 
-[[nodiscard]] inline std::optional<double> seconds_of(const boost::json::value& value) {
-    boost::system::error_code error;
-    const auto number = value.to_number<double>(error);
-    if (error || !std::isfinite(number) || number < 0) {
-        return std::nullopt;
-    }
-    return number;
-}
-
-[[nodiscard]] inline bool is_of_type(const boost::json::value& value, FieldType type) {
-    const auto is_text = [](const boost::json::value& item) { return item.is_string(); };
-    const auto is_count = [](const boost::json::value& item) {
-        return item.is_int64() && item.get_int64() >= 0;
-    };
-    const auto is_rank = [&](const boost::json::value& item) {
-        return is_count(item) && item.get_int64() <= std::numeric_limits<int>::max();
-    };
-    switch (type) {
-    case FieldType::text:
-        return value.is_string();
-    case FieldType::flag:
-        return value.is_bool();
-    case FieldType::seconds:
-        return seconds_of(value).has_value();
-    case FieldType::texts:
-        return value.is_array() &&
-               std::all_of(value.get_array().begin(), value.get_array().end(), is_text);
-    case FieldType::count:
-        return is_count(value);
-    case FieldType::rank:
-        return is_rank(value);
-    case FieldType::ranks:
-        return value.is_array() &&
-               std::all_of(value.get_array().begin(), value.get_array().end(), is_rank);
-    }
-    return false;
-}
-
-[[nodiscard]] inline const EventKind& kind_of(std::string_view name) {
-    const auto* const kind =
-        std::find_if(event_kinds.begin(), event_kinds.end(),
-                     [&](const EventKind& candidate) { return candidate.name == name; });
-    if (kind == event_kinds.end()) {
-        malformed(concat("its \"kind\" \"", json::clean_text(name, 40), "\" is unknown"));
-    }
-    return *kind;
-}
-
-inline void check_fields(const EventKind& kind, const boost::json::object& body) {
-    const std::size_t most = kind.field_count();
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < most; ++i) {
-        const EventField& field = kind.fields[i];
-        if (field.optional && !body.contains(field.name)) {
-            continue;
-        }
-        ++count;
-        if (!is_of_type(field_of(body, field.name), field.type)) {
-            malformed(concat('"', kind.name, "\" has a wrong \"", field.name, '"'));
-        }
-    }
-    if (body.size() != count) {
-        malformed(concat('"', kind.name, "\" has ", body.size(), " fields instead of ", count));
-    }
-}
-
 [[nodiscard]] inline boost::json::object object_in(std::string_view text) {
     try {
         auto value = json::parse(text);
@@ -176,30 +86,12 @@ inline void check_fields(const EventKind& kind, const boost::json::object& body)
     malformed("not a JSON object");
 }
 
-[[nodiscard]] inline Event event_of(boost::json::object object, Sender sender) {
-    const EventKind& kind = kind_of(text_in(object, "kind"));
-    if (kind.sender != sender) {
-        malformed(concat('"', kind.name, "\" was sent by the wrong side"));
-    }
-    object.erase("kind");
-    check_fields(kind, object);
-    for (const EventField& field : kind.fields) {
-        if (!field.name.empty() && field.type == FieldType::seconds) {
-            object[field.name] = seconds_of(object[field.name]).value_or(0);
-        }
-    }
-    return {std::string(kind.name), std::move(object)};
-}
-
 [[nodiscard]] inline Phase phase_in(const boost::json::object& object) {
-    const std::string_view name = text_in(object, "phase");
-    for (const Phase phase :
-         {Phase::starting, Phase::training, Phase::saving, Phase::finishing, Phase::done}) {
-        if (to_string(phase) == name) {
-            return phase;
-        }
+    const auto phase = phase_names.parse(text_in(object, "phase"));
+    if (!phase) {
+        malformed("\"phase\" is unknown");
     }
-    malformed("\"phase\" is unknown");
+    return *phase;
 }
 
 [[nodiscard]] inline std::string frame_of(const boost::json::object& message) {
@@ -231,7 +123,7 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
 
 /// Returns the frame of a message.
 [[nodiscard]] inline std::string encode(const Hello& hello) {
-    return control::frame_of({{"kind", "hello"},
+    return control::frame_of({{"kind", control::hello_kind},
                               {"rank", hello.rank},
                               {"size", hello.size},
                               {"attempt", hello.attempt},
@@ -240,9 +132,9 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
 }
 
 [[nodiscard]] inline std::string encode(const RankReport& report) {
-    boost::json::object status{{"kind", "status"},
+    boost::json::object status{{"kind", control::report_kind},
                                {"rank", report.rank},
-                               {"phase", to_string(report.phase)},
+                               {"phase", phase_names[report.phase]},
                                {"progress", report.progress},
                                {"steps", report.steps},
                                {"collectives", report.collectives},
@@ -255,12 +147,14 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
     return control::frame_of(status);
 }
 
-/// Invalid UTF-8 bytes become '?', and texts are cut to fit the frame. Throws LaunchError [RT-L9]
-/// if it is not in `event_kinds`.
-[[nodiscard]] inline std::string encode(const Event& event) {
-    control::check_fields(control::kind_of(event.kind), event.body);
-    boost::json::value message = event.body;
-    message.get_object()["kind"] = event.kind;
+/// Returns the frame of a RankEvent or a DriverEvent. Invalid UTF-8 bytes become '?', and texts are
+/// cut to fit the frame. Throws LaunchError [RT-L9] for numbers that the other side rejects.
+template <class... Events>
+[[nodiscard]] std::string encode(const std::variant<Events...>& event) {
+    const std::string_view kind = control::name_of(event);
+    boost::json::value message =
+        std::visit([](const auto& one) { return control::fields_of(one); }, event);
+    message.get_object()["kind"] = kind;
     for (std::size_t limit = max_frame; limit > 0; limit /= 4) {
         control::clean_texts(message, limit);
         std::string frame = control::frame_of(message.get_object());
@@ -268,10 +162,10 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
             return frame;
         }
     }
-    control::malformed("\"" + event.kind + "\" has too many fields for one frame");
+    control::malformed(control::concat('"', kind, "\" has too many fields for one frame"));
 }
 
-using FromRank = std::variant<Hello, RankReport, Event>;
+using FromRank = std::variant<Hello, RankReport, RankEvent>;
 
 /// Parses a rank's frame. Throws LaunchError [RT-L9].
 [[nodiscard]] inline FromRank parse_from_rank(std::string_view text) {
@@ -282,7 +176,7 @@ using FromRank = std::variant<Hello, RankReport, Event>;
             control::malformed("it has unknown fields");
         }
     };
-    if (kind == "hello") {
+    if (kind == control::hello_kind) {
         Hello hello{.rank = control::count_in<int>(object, "rank"),
                     .size = control::count_in<int>(object, "size"),
                     .attempt = control::count_in<int>(object, "attempt"),
@@ -291,7 +185,7 @@ using FromRank = std::variant<Hello, RankReport, Event>;
         check_size(6);
         return hello;
     }
-    if (kind == "status") {
+    if (kind == control::report_kind) {
         RankReport report{
             .rank = control::count_in<int>(object, "rank"),
             .phase = control::phase_in(object),
@@ -301,11 +195,9 @@ using FromRank = std::variant<Hello, RankReport, Event>;
             .waiting_in = std::string(control::text_in(object, "waiting_in")),
             .reading = std::string(control::text_in(object, "reading")),
         };
-        const auto cpu_s = control::seconds_of(control::field_of(object, "cpu_s"));
-        if (!cpu_s) {
+        if (!control::parse(control::field_of(object, "cpu_s"), report.cpu_s)) {
             control::malformed("\"cpu_s\" is not a time in seconds");
         }
-        report.cpu_s = *cpu_s;
         const auto* const blocked = object.if_contains("output_blocked");
         if (blocked != nullptr && !blocked->is_bool()) {
             control::malformed("\"output_blocked\" is not a boolean");
@@ -314,12 +206,12 @@ using FromRank = std::variant<Hello, RankReport, Event>;
         check_size(blocked != nullptr ? 10 : 9);
         return report;
     }
-    return control::event_of(std::move(object), Sender::rank);
+    return control::parse_event_of<RankEvent, DriverEvent>(std::move(object));
 }
 
 /// Parses a frame of the driver. Throws LaunchError [RT-L9].
-[[nodiscard]] inline Event parse_from_driver(std::string_view text) {
-    return control::event_of(control::object_in(text), Sender::driver);
+[[nodiscard]] inline DriverEvent parse_from_driver(std::string_view text) {
+    return control::parse_event_of<DriverEvent, RankEvent>(control::object_in(text));
 }
 
 } // namespace rtrain::launch

@@ -57,7 +57,7 @@ public:
     struct Handlers {
         std::function<void(const Hello&)> joined{};
         std::function<void(const RankReport&)> status{};
-        std::function<void(int rank, const Event&)> event{};
+        std::function<void(int rank, const RankEvent&)> event{};
         /// A rank's connection has ended, after all it sent was handled.
         std::function<void(int rank)> left{};
         /// A connection was refused, for the log. Under many, one call may cover several.
@@ -86,11 +86,10 @@ public:
                 {ControlAddress::attempt_variable, std::to_string(state_->attempt())}};
     }
 
-    /// Does nothing if the rank is not connected. Throws LaunchError [RT-L9] if it is not an event
-    /// of the driver.
-    void send(int rank, const Event& event) { state_->send(rank, encode(event)); }
+    /// Does nothing if the rank is not connected.
+    void send(int rank, const DriverEvent& event) { state_->send(rank, encode(event)); }
     /// Sends to each connected rank.
-    void send_all(const Event& event) { state_->send_all(encode(event)); }
+    void send_all(const DriverEvent& event) { state_->send_all(encode(event)); }
 
     /// Accepts no more connections; removes the socket.
     void stop_listening() { state_->stop_listening(); }
@@ -247,7 +246,7 @@ private:
                 why = detail::concat("rank ", hello->rank, " is connected already");
             }
             if (!why.empty()) {
-                peer->write_last(encode(Event{"refused", {{"why", why}}}),
+                peer->write_last(encode(DriverEvent(event::Refused{why})),
                                  [self = shared_from_this(),
                                   it = peer.get()] { // not a Peer: a cycle of shared pointers
                                      self->pending_.remove_if(
@@ -266,12 +265,12 @@ private:
             peer->frames.set_limit(max_frame);
             pending_.remove(peer);
             ranks_[peer->rank] = peer;
-            peer->write(encode(Event{"welcome"}));
+            peer->write(encode(DriverEvent(event::Welcome{})));
             call(handlers_.joined, known);
         }
 
         void pass_on(const Peer& peer, const FromRank& message) {
-            if (const auto* const event = std::get_if<Event>(&message)) {
+            if (const auto* const event = std::get_if<RankEvent>(&message)) {
                 call(handlers_.event, peer->rank, *event);
             } else if (const auto* const report = std::get_if<RankReport>(&message);
                        report != nullptr && report->rank == peer->rank) {
@@ -309,7 +308,7 @@ private:
             refusals_ = 0;
             for (const auto& [rank, peer] : ranks_) {
                 if (!peer->caller.local && !peer->has_outgoing()) {
-                    peer->write(encode(Event{"ping"}));
+                    peer->write(encode(DriverEvent(event::Ping{})));
                 }
             }
             if (!closed_) {

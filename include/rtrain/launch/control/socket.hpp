@@ -19,6 +19,7 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -125,7 +126,7 @@ public:
     }
 
     /// Returns the driver's next complete message. Throws LaunchError [RT-L9].
-    [[nodiscard]] std::optional<Event> next() {
+    [[nodiscard]] std::optional<DriverEvent> next() {
         const auto text = frames_.next();
         return text ? std::optional(parse_from_driver(*text)) : std::nullopt;
     }
@@ -234,12 +235,13 @@ private:
             wait_until(descriptor_, outgoing.empty() ? POLLIN : POLLIN | POLLOUT, deadline);
             const Received received = receive();
             if (const auto answer = next()) {
-                if (answer->kind == "welcome") {
+                if (std::holds_alternative<event::Welcome>(*answer)) {
                     return true;
                 }
-                const auto* const why = answer->body.if_contains("why");
-                throw no_driver("the driver refuses this rank: " +
-                                (why != nullptr ? std::string(why->as_string()) : answer->kind));
+                const auto* const refused = std::get_if<event::Refused>(&*answer);
+                throw no_driver(
+                    detail::concat("the driver refuses this rank: ",
+                                   refused != nullptr ? refused->why : control::name_of(*answer)));
             }
             if (received == Received::end) {
                 return false;

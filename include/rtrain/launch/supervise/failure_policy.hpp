@@ -9,6 +9,7 @@
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/grouped_errors.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/launch/control/decision.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -28,14 +29,6 @@ namespace rtrain::launch {
     return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP ||
            signal == SIGQUIT || signal == SIGUSR1 || signal == SIGUSR2;
 }
-
-struct Decision {
-    bool restart = false;
-    double delay_s = 0; ///< pause before the restart, seconds
-    /// Names of all checkpoints that the run must not resume from.
-    std::vector<std::string> skip{};
-    std::string reason{}; ///< for people: "restart 1 of 3", "max_failures = 3 is used up"
-};
 
 /// Counts the failures of one run, from its first start to its end.
 class FailurePolicy {

@@ -8,12 +8,11 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
-#include <rtrain/base/failure_json.hpp>
+#include <rtrain/base/overloaded.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/console/screen.hpp>
-#include <rtrain/launch/control/bar_event.hpp>
+#include <rtrain/launch/control/events.hpp>
 #include <rtrain/launch/control/server.hpp>
-#include <rtrain/launch/supervise/decision_json.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/supervise/job_end.hpp>
 #include <rtrain/launch/supervise/job_ranks.hpp>
@@ -24,7 +23,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/json/object.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -35,6 +33,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace rtrain::launch {
@@ -76,15 +75,13 @@ public:
 
     Job(boost::asio::io_context& io, RanksCommand command, Options options, Handlers handlers)
         : handlers_(std::move(handlers)), size_(command.ranks), options_(std::move(options)),
-          ranks_(command.ranks), hangs_(options_.hang, command.ranks,
-                                        [this] {
-                                            server_.send_all({"dump", {}});
-                                        }),
+          ranks_(command.ranks),
+          hangs_(options_.hang, command.ranks, [this] { server_.send_all(event::Dump{}); }),
           timer_(io),
           server_(io, options_.control,
                   {.joined = [this](const Hello& rank) { joined(rank); },
                    .status = [this](const RankReport& report) { hangs_.on_report(report); },
-                   .event = [this](int rank, const Event& event) { heard(rank, event); },
+                   .event = [this](int rank, const RankEvent& event) { heard(rank, event); },
                    .left =
                        [this](int rank) {
                            left(rank);
@@ -108,7 +105,7 @@ public:
     void preempt(double grace_s) {
         grace_s_ = grace_s;
         hangs_.hurry();
-        server_.send_all({"preempt", {{"grace_s", grace_s}}});
+        server_.send_all(event::Preempt{grace_s});
     }
 
     /// Kills all ranks now. `why`: the failure that broke the job.
@@ -143,57 +140,53 @@ private:
         ranks_.join(hello);
         hangs_.joined(hello);
         if (grace_s_) {
-            server_.send(hello.rank, {"preempt", {{"grace_s", *grace_s_}}});
+            server_.send(hello.rank, event::Preempt{*grace_s_});
         }
     }
 
-    void heard(int rank, const Event& event) {
-        const auto text = [&](const char* field) {
-            return std::string(event.body.at(field).as_string());
-        };
-        if (event.kind == "training") {
-            trained_ = true;
-            newest_ = text("checkpoint");
-        } else if (event.kind == "saved") {
-            newest_ = text("checkpoint");
-            handlers_.saved(newest_, event.body.at("iteration").to_number<std::int64_t>());
-        } else if (event.kind == "failed") {
-            decide(rank, event.body);
-        } else if (event.kind == "bar") {
-            console::Screen::current().show(progress_from(event.body));
-        } else if (event.kind == "shown") {
-            console::Screen::current().take_off();
-            console::Screen::current().print(text("text"));
-        } else if (event.kind == "ending") {
-            handlers_.left_result(text("text"));
-        } else if (event.kind == "last_words") {
-            ranks_.at(rank).last_words = failure_from(event.body);
-        } else if (event.kind == "stack") {
-            hangs_.on_stack(rank, text("text"));
-        } else if (event.kind == "run_ended") {
-            handlers_.run_ended();
-        } else if (event.kind == "run_begins") {
-            trained_ = false;
-            newest_.clear();
-            handlers_.run_begins(text("run"));
-        } else if (event.kind == "done") {
-            ranks_.at(rank).done = true;
-        }
+    void heard(int rank, const RankEvent& received) {
+        using console::Screen;
+        std::visit(
+            detail::Overloaded{
+                [&](const event::Training& now) {
+                    trained_ = true;
+                    newest_ = now.checkpoint;
+                },
+                [&](const event::Saved& saved) {
+                    newest_ = saved.checkpoint;
+                    handlers_.saved(newest_, saved.iteration);
+                },
+                [&](const event::Failed& failed) { decide(rank, failed); },
+                [&](const console::Progress& now) { Screen::current().show(now); },
+                [&](const event::Shown& lines) {
+                    Screen::current().take_off();
+                    Screen::current().print(lines.text);
+                },
+                [&](const event::Ending& ending) { handlers_.left_result(ending.text); },
+                [&](const event::LastWords& last) { ranks_.at(rank).last_words = last.failure; },
+                [&](const event::Stack& stack) { hangs_.on_stack(rank, stack.text); },
+                [&](const event::RunEnded&) { handlers_.run_ended(); },
+                [&](const event::RunBegins& next) {
+                    trained_ = false;
+                    newest_.clear();
+                    handlers_.run_begins(next.run);
+                },
+                [&](const event::Done&) { ranks_.at(rank).done = true; },
+            },
+            received);
     }
 
     /// A rank asks for a decision on behalf of all living ranks.
-    void decide(int rank, const boost::json::object& question) {
-        Failure failure = failure_from(question);
-        const auto& lost = question.at("lost").as_array();
-        for (const auto& number : lost) {
-            lose(number.to_number<int>());
+    void decide(int rank, const event::Failed& question) {
+        Failure failure = question.failure;
+        for (const int number : question.lost) {
+            lose(number);
         }
-        failure.from_outside = failure.from_outside || !lost.empty();
-        const Decision decision =
-            handlers_.decide(failure, std::string(question.at("checkpoint").as_string()));
-        server_.send(rank, {"decision", to_json(decision)});
+        failure.from_outside = failure.from_outside || !question.lost.empty();
+        const Decision decision = handlers_.decide(failure, question.checkpoint);
+        server_.send(rank, decision);
         bereaved_.reset();
-        if (!lost.empty() && decision.restart) {
+        if (!question.lost.empty() && decision.restart) {
             handlers_.shrunk(static_cast<int>(ranks_.living()));
         }
     }

@@ -11,8 +11,10 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/overloaded.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/launch/control/address.hpp>
+#include <rtrain/launch/control/events.hpp>
 #include <rtrain/launch/control/server.hpp>
 #include <rtrain/launch/watch/hang_detector.hpp>
 #include <rtrain/process/descriptor_limit.hpp>
@@ -38,6 +40,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <sys/types.h>
@@ -71,10 +74,7 @@ public:
         : options_(with_room(std::move(options))),
           directory_(std::in_place, storage::temporary_directory(), "rtrain"),
           hangs_(
-              options_.hang, options_.size,
-              [this] {
-                  server_->send_all({"dump", {}});
-              },
+              options_.hang, options_.size, [this] { server_->send_all(event::Dump{}); },
               options_.patience),
           timer_(io_), server_(std::in_place, io_,
                                ControlServer::Options{.attempt = 0,
@@ -146,12 +146,15 @@ private:
                     },
                 .status = [this](const RankReport& report) { hangs_.on_report(report); },
                 .event =
-                    [this](int rank, const Event& event) {
-                        if (event.kind == "stack") {
-                            hangs_.on_stack(rank, std::string(event.body.at("text").as_string()));
-                        } else if (event.kind == "done") {
-                            ranks_.at(rank).done = true;
-                        }
+                    [this](int rank, const RankEvent& received) {
+                        std::visit(detail::Overloaded{
+                                       [&](const event::Stack& stack) {
+                                           hangs_.on_stack(rank, stack.text);
+                                       },
+                                       [&](const event::Done&) { ranks_.at(rank).done = true; },
+                                       [](const auto&) {}, // others are for a driver
+                                   },
+                                   received);
                     },
                 .left = [this](int rank) { left(rank); }};
     }
@@ -226,7 +229,7 @@ private:
         console::error("%s", error.what());
         for (const auto& [rank, state] : ranks_) {
             if (rank != options_.rank) {
-                server_->send(rank, {"end", {}});
+                server_->send(rank, event::End{});
                 if (state.local_process > 0) {
                     ::kill(state.local_process, SIGCONT); // stopped ranks receive it, too
                 }

@@ -69,7 +69,7 @@ public:
         RankStatus::current().enter(Phase::done);
         for (const auto& link : links_) {
             if (link) {
-                link->say({"done"});
+                link->say(event::Done{});
             }
         }
         links_.clear();

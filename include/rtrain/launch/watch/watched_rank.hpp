@@ -90,7 +90,7 @@ struct WatchedRank {
         if (!joined) {
             return "has not joined";
         }
-        std::string text = detail::concat(to_string(last.phase), ", step ", last.steps);
+        std::string text = detail::concat(phase_names[last.phase], ", step ", last.steps);
         if (!last.waiting_in.empty()) {
             text += detail::concat(", waits in ", last.waiting_in, " for ",
                                    tenths(seconds(now - waits_since)), " s");

@@ -74,9 +74,18 @@ inline void flatten(const std::string& name, const boost::json::value& value, co
     return result;
 }
 
+/// Which reports of a trial count: the last one, the average of all or of some, or the best one.
+enum class Scope : unsigned char { last, avg, last_5_avg, last_10_avg, all };
+inline constexpr auto scope_names =
+    rtrain::detail::name_table<Scope>({{Scope::last, "last"},
+                                       {Scope::avg, "avg"},
+                                       {Scope::last_5_avg, "last-5-avg"},
+                                       {Scope::last_10_avg, "last-10-avg"},
+                                       {Scope::all, "all"}});
+
 /// The trial's value of a metric in a scope; none when it never reported the metric.
 [[nodiscard]] inline std::optional<double> score_of(const Result& result, const std::string& metric,
-                                                    ScoreOrder mode, std::string_view scope) {
+                                                    ScoreOrder mode, Scope scope) {
     std::vector<double> values;
     for (const Config& report : result.metrics_history) {
         if (const auto value = number_at(report, metric)) {
@@ -86,15 +95,17 @@ inline void flatten(const std::string& name, const boost::json::value& value, co
     if (values.empty()) {
         return std::nullopt;
     }
-    if (scope == "last") {
+    if (scope == Scope::last) {
         return values.back();
     }
-    if (scope == "all") {
+    if (scope == Scope::all) {
         return *std::max_element(values.begin(), values.end(), [&](double one, double other) {
             return detail::is_worse(one, other, mode);
         });
     }
-    const std::size_t most = scope == "avg" ? values.size() : scope == "last-5-avg" ? 5 : 10;
+    const std::size_t most = scope == Scope::avg          ? values.size()
+                             : scope == Scope::last_5_avg ? 5
+                                                          : 10;
     const std::size_t count = std::min(most, values.size());
     double sum = 0;
     for (std::size_t at = values.size() - count; at < values.size(); ++at) {
@@ -142,9 +153,8 @@ RTRAIN_DOOR const TrialResult& ResultGrid::get_best_result(std::optional<std::st
                                                            std::optional<ScoreOrder> mode,
                                                            std::string_view scope,
                                                            bool filter_nan_and_inf) const {
-    constexpr std::array<std::string_view, 5> scopes{"last", "avg", "last-5-avg", "last-10-avg",
-                                                     "all"};
-    if (std::find(scopes.begin(), scopes.end(), scope) == scopes.end()) {
+    const auto reports = tune::internal::scope_names.parse(scope);
+    if (!reports) {
         throw ConfigError("RT-U83", detail::concat("\"", scope,
                                                    "\" is not a scope; use \"last\", \"avg\", "
                                                    "\"last-5-avg\", \"last-10-avg\" or \"all\""));
@@ -169,7 +179,7 @@ RTRAIN_DOOR const TrialResult& ResultGrid::get_best_result(std::optional<std::st
         for (const auto& item : result.metrics) {
             names.emplace(item.key());
         }
-        const auto score = tune::internal::score_of(result, *metric, *mode, scope);
+        const auto score = tune::internal::score_of(result, *metric, *mode, *reports);
         if (!score || std::isnan(*score) || (filter_nan_and_inf && std::isinf(*score))) {
             continue;
         }

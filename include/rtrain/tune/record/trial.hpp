@@ -4,11 +4,11 @@
 #pragma once
 
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/name_table.hpp>
 #include <rtrain/config/run_info.hpp>
 
 #include <boost/json/object.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
@@ -46,10 +46,20 @@ struct TrialRecord {
     std::string donor{};      ///< trial whose state it took over last, under Pbt
 };
 
+namespace internal {
+
+inline constexpr auto trial_state_names =
+    rtrain::detail::name_table<TrialState>({{TrialState::pending, "PENDING"},
+                                            {TrialState::running, "RUNNING"},
+                                            {TrialState::paused, "PAUSED"},
+                                            {TrialState::terminated, "TERMINATED"},
+                                            {TrialState::errored, "ERROR"}});
+
+} // namespace internal
+
 /// "PENDING", "RUNNING", "PAUSED", "TERMINATED" or "ERROR", as Ray names them.
 [[nodiscard]] constexpr std::string_view name_of(TrialState state) noexcept {
-    constexpr std::string_view names[] = {"PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"};
-    return names[static_cast<std::size_t>(state)];
+    return internal::trial_state_names[state];
 }
 
 /// True if it will not run any more.
@@ -100,14 +110,12 @@ struct TrialRecord {
                       .begun_s = number("begun_s"),
                       .ended_s = number("ended_s"),
                       .donor = text("donor")};
-    for (const TrialState state : {TrialState::pending, TrialState::running, TrialState::paused,
-                                   TrialState::terminated, TrialState::errored}) {
-        if (name_of(state) == saved.at("state").as_string()) {
-            trial.state = state;
-            return trial;
-        }
+    const auto state = internal::trial_state_names.parse(saved.at("state").as_string());
+    if (!state) {
+        throw std::invalid_argument("unknown trial state");
     }
-    throw std::invalid_argument("unknown trial state");
+    trial.state = *state;
+    return trial;
 }
 
 } // namespace rtrain::tune

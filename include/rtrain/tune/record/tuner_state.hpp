@@ -35,11 +35,10 @@ struct TunerState {
 inline void write_tuner_state(const std::filesystem::path& experiment, const TunerState& state) {
     storage::replace_file_by(experiment / tuner_state_file, [&](storage::OutputFile& file) {
         constexpr std::size_t piece = std::size_t{1} << 16U;
-        std::string text =
-            json::serialize({{"format", TunerState::format},
-                             {"version", 1},
-                             {"metric", state.goal.metric},
-                             {"mode", state.goal.mode == ScoreOrder::max ? "max" : "min"}});
+        std::string text = json::serialize({{"format", TunerState::format},
+                                            {"version", 1},
+                                            {"metric", state.goal.metric},
+                                            {"mode", ScoreOrder::names[state.goal.mode]}});
         text.pop_back();
         text += ",\"trials\":[";
         const char* comma = "";
