@@ -28,7 +28,7 @@
 
 namespace rtrain::script {
 
-/// Loads a program onto the CPU. Throws ModelError [RT-M80 to RT-M84].
+/// Loads a program, onto the CPU. Throws ModelError [RT-M80 to RT-M84].
 [[nodiscard]] torch::jit::Module load(const std::filesystem::path& path);
 [[nodiscard]] torch::jit::Module load(std::istream& in);
 
