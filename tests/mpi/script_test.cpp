@@ -12,6 +12,7 @@
 #include <rtrain/model/flop_count.hpp>
 #include <rtrain/model/model_parts.hpp>
 #include <rtrain/model/reproducibility.hpp>
+#include <rtrain/model/sharded_check.hpp>
 #include <rtrain/script.hpp>
 #include <rtrain/trainer.hpp>
 #include <rtrain/weights.hpp>
@@ -222,6 +223,19 @@ TEST_CASE("Script.sharded_weights_are_those_of_copies" * doctest::timeout(300)) 
             ranks.mpi->barrier(); // before the file is written again
         }
     }
+}
+
+TEST_CASE("Script.weights_are_not_gathered_for_fused_kernels") {
+    Ranks ranks;
+    const auto model = ScriptModel(exported("traced.pt"));
+    const auto code = [&](at::DeviceType device) {
+        return code_of([&] { rtrain::detail::require_operators(*model, device); });
+    };
+    CHECK(code(at::kCUDA) == "RT-M154");
+    CHECK(code(at::kCPU).empty());
+    torch::jit::setTensorExprFuserEnabled(false);
+    CHECK(code(at::kCUDA).empty());
+    torch::jit::setTensorExprFuserEnabled(true);
 }
 
 TEST_CASE("Script.tied_parameters_stay_tied") {
