@@ -86,9 +86,9 @@ module;
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/recompute.hpp>
 #include <rtrain/model/reproducibility.hpp>
+#include <rtrain/model/script/named_argument.hpp>
 #include <rtrain/model/script/save_script.hpp>
 #include <rtrain/model/script/script_model.hpp>
-#include <rtrain/model/script/values.hpp>
 #include <rtrain/model/sharded.hpp>
 #include <rtrain/model/sharded_optimizer.hpp>
 #include <rtrain/model/sharded_options.hpp>

@@ -5,9 +5,12 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/buckets.hpp>
+#include <rtrain/model/scripted_module.hpp>
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/jit/passes/tensorexpr_fuser.h>
+#include <torch/csrc/jit/python/update_graph_executor_opt.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
 
@@ -34,6 +37,27 @@ inline void require_unwritten(const torch::nn::Module& root) {
     look_at(root);
     for (const auto& module : root.modules(/*include_self=*/false)) {
         look_at(*module);
+    }
+}
+
+/// Throws ModelError [RT-M154] for a script that libtorch may fuse on `device`: fused kernels read
+/// weights that no operator has as an argument, so ranks cannot gather these on use.
+inline void require_operators(const torch::nn::Module& root, at::Device device) {
+    if (device.is_cpu() || !torch::jit::tensorExprFuserEnabled() ||
+        !torch::jit::getGraphExecutorOptimize()) {
+        return;
+    }
+    for (const auto& module : root.modules()) {
+        if (dynamic_cast<const ScriptedModule*>(module.get()) != nullptr) {
+            throw ModelError("RT-M154",
+                             concat("module ", module->name(),
+                                    " is a script, which libtorch may "
+                                    "fuse on ",
+                                    device,
+                                    ", but Shard::parameters gathers weights for operators that it "
+                                    "sees; call worker.enable_reproducibility(), which switches "
+                                    "fusion off, or prepare the model with Shard::gradients"));
+        }
     }
 }
 

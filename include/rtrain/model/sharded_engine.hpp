@@ -169,6 +169,9 @@ private:
         succeed_together(*members, [&] {
             check_sharded(module, distinct_parameters(module, parallel.ignore),
                           device_of(*members));
+            if (options.level == Shard::parameters) {
+                require_operators(module, device_of(*members));
+            }
         });
         require_same(*members, "RT-M2", as_number(options), [&] {
             return concat("ranks prepare a model with different options: on rank ", members->rank(),

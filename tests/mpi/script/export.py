@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exports the networks of tests/mpi/script_test.cpp, and trains them in Python: alone, and with PyTorch's DDP
-on two ranks. Usage: export.py DIRECTORY"""
-import io
+"""Exports the networks of tests/mpi/script_test.cpp, and trains them in Python alone; with `ddp`, trains them
+with PyTorch's DDP on two ranks instead. Usage: export.py DIRECTORY [ddp]"""
 import json
 import os
+import pickle
 import sys
 import warnings
 import zipfile
@@ -21,11 +21,11 @@ ROWS = 8
 
 
 class Block(nn.Module):
-    def __init__(self, width: int):
+    def __init__(self, width: int, dropout: float):
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.attention = nn.MultiheadAttention(width, 2, batch_first=True)
-        self.drop = nn.Dropout(0.0)
+        self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.norm(x)
@@ -36,10 +36,10 @@ class Block(nn.Module):
 class Net(nn.Module):
     """Each kind of layer once; the decoder's weight is the embedding's."""
 
-    def __init__(self):
+    def __init__(self, dropout: float = 0.0):
         super().__init__()
         self.embedding = nn.Embedding(20, 8)
-        self.blocks = nn.ModuleList([Block(8) for _ in range(2)])
+        self.blocks = nn.ModuleList([Block(8, dropout) for _ in range(2)])
         self.lstm = nn.LSTM(8, 8, batch_first=True)
         self.convolution = nn.Conv1d(8, 8, 3, padding=1)
         self.norm = nn.BatchNorm1d(8)
@@ -71,6 +71,90 @@ class Traced(nn.Module):
         return self.last(functional.relu(self.norm(self.first(x))).mean((2, 3)))
 
 
+class BasicBlock(nn.Module):
+    """As in torchvision's ResNet."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample: Optional[nn.Module] = None
+        if stride != 1:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        identity = x
+        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        if self.downsample is not None:
+            identity = self.downsample(x)
+        out += identity
+        return self.relu(out)
+
+
+class ResNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 4, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(4)
+        self.maxpool = nn.MaxPool2d(3, 2, 1)
+        self.layer1 = nn.Sequential(BasicBlock(4, 4, 1), BasicBlock(4, 4, 1))
+        self.layer2 = nn.Sequential(BasicBlock(4, 8, 2), BasicBlock(8, 8, 1))
+        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
+        self.fc = nn.Linear(8, 20)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.maxpool(functional.relu(self.bn1(self.conv1(x))))
+        return self.fc(torch.flatten(self.avgpool(self.layer2(self.layer1(x))), 1))
+
+
+class BertLayer(nn.Module):
+    """As in Hugging Face's BertModel."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.output = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width, eps=1e-12)
+        self.intermediate = nn.Linear(width, 2 * width)
+        self.last = nn.Linear(2 * width, width)
+        self.last_norm = nn.LayerNorm(width, eps=1e-12)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        def split(y):
+            return y.view(y.size(0), y.size(1), self.heads, -1).transpose(1, 2)
+        y = functional.scaled_dot_product_attention(split(self.query(x)), split(self.key(x)), split(self.value(x)), mask)
+        x = self.norm(x + self.output(y.transpose(1, 2).reshape(x.shape)))
+        return self.last_norm(x + self.last(functional.gelu(self.intermediate(x))))
+
+
+class Bert(nn.Module):
+    """The decoder of its head is tied to the embedding of words."""
+
+    def __init__(self, words: int = 20, width: int = 8):
+        super().__init__()
+        self.words = nn.Embedding(words, width, padding_idx=0)
+        self.positions = nn.Embedding(16, width)
+        self.register_buffer("position_ids", torch.arange(16).expand(1, -1))
+        self.norm = nn.LayerNorm(width, eps=1e-12)
+        self.drop = nn.Dropout(0.0)
+        self.layer = nn.ModuleList([BertLayer(width, 2) for _ in range(2)])
+        self.pooler = nn.Linear(width, width)
+        self.decoder = nn.Linear(width, words)
+        self.decoder.weight = self.words.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        mask = (tokens != 0)[:, None, None, :]
+        x = self.words(tokens) + self.positions(self.position_ids[:, :tokens.size(1)])
+        x = self.drop(self.norm(x))
+        for layer in self.layer:
+            x = layer(x, mask)
+        return self.decoder(torch.tanh(self.pooler(x[:, 0])))
+
+
 class Bits(nn.Module):
     """Its gradients get other bits when libtorch optimizes the program."""
 
@@ -92,6 +176,7 @@ class Kinds(nn.Module):
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(3))
+        self.spare = nn.Parameter(torch.ones(3))
         self.register_buffer("mean", torch.zeros(3))
 
     def forward(self, x: Tensor, options: Dict[str, Tensor], sizes: List[int], name: str = "a",
@@ -107,8 +192,26 @@ class Kinds(nn.Module):
         return x @ self.weight
 
     @torch.jit.export
+    def decode(self, x: Tensor) -> Tensor:
+        return x @ self.weight + x @ self.spare
+
+    @torch.jit.export
+    def drop(self, x: Tensor) -> Tensor:
+        return functional.dropout(x, 0.5, self.training)
+
+    @torch.jit.export
+    def refuse(self, x: Tensor) -> Tensor:
+        if x.dim() > 1:
+            raise ValueError("rows are not welcome")
+        return x
+
+    @torch.jit.export
     def fail(self, x: Tensor) -> Tensor:
         return x @ torch.ones(7)  # does not fit
+
+
+IMAGES = ("traced", "resnet")
+TRACED = ("traced", "bert")
 
 
 def batch(step: int, image: bool):
@@ -133,22 +236,22 @@ def train(net: nn.Module, image: bool, rank: int = 0, size: int = 1, steps: int 
     return losses
 
 
-def train_rank(rank: int, directory: str, name: str):
-    """DDP trains the program itself; rank 0 writes its losses."""
+def train_rank(rank: int, directory: str):
+    """DDP trains the networks; rank 0 writes its losses."""
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{directory}/{name}.group", rank=rank,
-                                         world_size=2)
-    net = nn.parallel.DistributedDataParallel(networks()[name])
-    losses = train(net, name == "traced", rank, 2)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{directory}/group", rank=rank, world_size=2)
+    losses = {name: train(nn.parallel.DistributedDataParallel(net), name in IMAGES, rank, 2)
+              for name, net in networks().items()}
     if rank == 0:
-        with open(f"{directory}/{name}.ddp.json", "w") as file:
+        with open(f"{directory}/ddp.json", "w") as file:
             json.dump(losses, file)
     torch.distributed.destroy_process_group()
 
 
 def networks() -> Dict[str, nn.Module]:
     torch.manual_seed(3)
-    return {"scripted": Net().double(), "traced": Traced().double()}
+    return {name: kind().double() for name, kind in
+            {"scripted": Net, "traced": Traced, "resnet": ResNet, "bert": Bert}.items()}
 
 
 def bad_files(at):
@@ -162,7 +265,6 @@ def bad_files(at):
     except ImportError:
         with open(at("weights.safetensors"), "wb") as file:
             file.write(b"\x02\0\0\0\0\0\0\0{}")
-    import pickle
     with open(at("pickle.pkl"), "wb") as file:
         pickle.dump({"a": 1}, file)
     torch.export.save(torch.export.export(nn.Linear(3, 4), (torch.ones(2, 3),)), at("program.pt2"))
@@ -189,32 +291,39 @@ def bad_files(at):
             if item.endswith(".py") else data)
 
 
-def main(directory: str):
-    def at(name):
-        return os.path.join(directory, name)
-    os.makedirs(directory, exist_ok=True)
-    torch.set_num_threads(1)
+def export_all(at):
+    alone = {}
     for name, net in networks().items():
-        image = name == "traced"
-        program = torch.jit.trace(net, batch(0, True)[0], check_trace=False) if image else torch.jit.script(net)
+        example = batch(0, name in IMAGES)[0]
+        program = torch.jit.trace(net, example, check_trace=False) if name in TRACED else torch.jit.script(net)
         # Tracing runs the network, which changes its statistics: export the values of the start.
         program.load_state_dict(networks()[name].state_dict())
         program.save(at(name + ".pt"))
         net = networks()[name]
-        with open(at(name + ".json"), "w") as file:
-            json.dump({"names": list(net.state_dict()), "losses": train(net, image)}, file)
+        alone[name] = {"names": list(net.state_dict()), "losses": train(net, name in IMAGES)}
+    with open(at("alone.json"), "w") as file:
+        json.dump(alone, file)
+    for kind in "image", "tokens":
         torch.save({f"{step}.{part}": value for step in range(STEPS)
-                    for part, value in zip("xy", batch(step, image))}, at(name + ".data.pt"))
-        group = at(name + ".group")
-        if os.path.exists(group):
-            os.remove(group)
-        torch.multiprocessing.spawn(train_rank, (directory, name), nprocs=2)
+                    for part, value in zip("xy", batch(step, kind == "image"))}, at(kind + ".data.pt"))
     torch.jit.script(Kinds()).save(at("kinds.pt"))
     torch.manual_seed(3)
     torch.jit.script(Bits()).save(at("bits.pt"))
+    torch.jit.script(Net(dropout=0.3)).save(at("dropout.pt"))
     torch.jit.trace(networks()["traced"].eval(), batch(0, True)[0]).save(at("still.pt"))
     bad_files(at)
 
 
+def main(directory: str, what: str = ""):
+    os.makedirs(directory, exist_ok=True)
+    torch.set_num_threads(1)
+    if what == "ddp":
+        if os.path.exists(f"{directory}/group"):
+            os.remove(f"{directory}/group")
+        torch.multiprocessing.spawn(train_rank, (directory,), nprocs=2)
+    else:
+        export_all(lambda name: os.path.join(directory, name))
+
+
 if __name__ == "__main__":
-    main(os.path.abspath(sys.argv[1]))
+    main(os.path.abspath(sys.argv[1]), *sys.argv[2:])

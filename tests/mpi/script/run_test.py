@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of examples/finetune_script: it is killed and resumed to the same bits, another number of ranks loads it,
-and Python uses what it and `checkpoint_tool script` write.
+"""A run of examples/finetune_script, and what Python sees of what it and `checkpoint_tool script` write.
 Usage: run_test.py FINETUNE_SCRIPT CHECKPOINT_TOOL EXAMPLES FILES DIRECTORY"""
 import os
-import random
 import shutil
-import signal
 import subprocess
 import sys
-import time
 import warnings
 import zipfile
 
@@ -19,19 +15,15 @@ program, tool, examples, files, directory = sys.argv[1:6]
 shutil.rmtree(directory, ignore_errors=True)
 os.makedirs(directory)
 network = os.path.join(directory, "net.pt")
-EPOCHS = 2
+EPOCHS = 1
 
 
 def at(name):
     return os.path.join(directory, name)
 
 
-def command(name, epochs=EPOCHS):
-    return [program, network, at(name + ".pt"), str(epochs), at(name), files]
-
-
-def run(arguments, **more):
-    done = subprocess.run(arguments, capture_output=True, text=True, **more)
+def run(arguments):
+    done = subprocess.run(arguments, capture_output=True, text=True)
     assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
     return done
 
@@ -52,30 +44,7 @@ def code(name):
 
 
 run([sys.executable, os.path.join(examples, "export.py"), network])
-print(run(command("whole")).stdout, end="")
-
-def kill(name):
-    """Starts a run, and kills it after its first checkpoint."""
-    killed = subprocess.Popen(command(name), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                              start_new_session=True)
-    end = time.time() + 120
-    while not os.path.exists(at(f"{name}/finetune-script/checkpoint_000000/manifest.json")) and time.time() < end:
-        time.sleep(0.02)
-    time.sleep(0.5 * random.random())
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
-    assert not os.path.exists(at(name + ".pt")), "the run was killed too late"
-
-
-random.seed(1)
-kill("killed")
-run(command("killed"))
-require_equal(weights("whole.pt"), weights("killed.pt"), "a resumed run")
-
-# One rank resumes what two have saved.
-kill("one")
-environment = {key: value for key, value in os.environ.items() if not key.startswith("OMPI_COMM")}
-print(run(["mpirun", "-n", "1", "--allow-run-as-root"] + command("one"), env=environment).stdout, end="")
+print(run([program, network, at("whole.pt"), str(EPOCHS), at("whole"), files]).stdout, end="")
 
 # What Python sees: names, code, the frozen backbone, outputs.
 original, tuned = torch.jit.load(network), torch.jit.load(at("whole.pt"))

@@ -53,7 +53,7 @@ struct ModalOperator {
     std::size_t training;
     std::size_t needs;
 };
-inline constexpr std::array<ModalOperator, 8> modal_operators{{
+inline constexpr std::array<ModalOperator, 10> modal_operators{{
     {"aten::dropout", 2, 1},
     {"aten::dropout_", 2, 1},
     {"aten::feature_dropout", 2, 1},
@@ -62,6 +62,8 @@ inline constexpr std::array<ModalOperator, 8> modal_operators{{
     {"aten::batch_norm", 5, 3},
     {"aten::lstm", 6, 5},
     {"aten::gru", 6, 5},
+    {"aten::rnn_tanh", 6, 5},
+    {"aten::rnn_relu", 6, 5},
 }};
 
 /// The mode that tracing has fixed for an operator: true in training; nullopt: not fixed.

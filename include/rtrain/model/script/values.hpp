@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Values between C++ and TorchScript: arguments of any common type become IValues, and results
-/// become the C++ type that the caller names. A type that does not fit is named in both languages.
+/// become the C++ type that the caller names.
 #pragma once
 
-#include <rtrain/base/error.hpp>
 #include <rtrain/base/type_name.hpp>
 #include <rtrain/data/each_tensor.hpp>
 
@@ -28,13 +27,6 @@
 #include <vector>
 
 namespace rtrain {
-
-/// An argument that a script gets by its name: `model(x, rtrain::named("scale", 2.0))`. Arguments
-/// without a value have the script's defaults.
-struct NamedArgument {
-    std::string name;  ///< in the schema
-    c10::IValue value; ///< converted
-};
 
 namespace script {
 
@@ -260,64 +252,6 @@ concept Result = Convertible<T> && requires(c10::IValue value) {
     { Value<T>::take(std::move(value)) } -> std::same_as<T>;
 };
 
-/// True unless the schema says that the result has a different type. Types that it leaves open
-/// (Any, unions) are checked in each value.
-template <Result T>
-[[nodiscard]] bool may_fit(const c10::Type& type) {
-    return type.kind() == c10::AnyType::Kind || type.kind() == c10::UnionType::Kind ||
-           Value<T>::fits(type);
-}
-
-/// The C++ type for a type of TorchScript.
-[[nodiscard]] inline std::string cpp_name(const c10::Type& type) {
-    std::string text;
-    switch (type.kind()) {
-    case c10::TypeKind::TensorType:
-        return Value<at::Tensor>::name();
-    case c10::TypeKind::IntType:
-        return Value<std::int64_t>::name();
-    case c10::TypeKind::FloatType:
-        return Value<double>::name();
-    case c10::TypeKind::BoolType:
-        return Value<bool>::name();
-    case c10::TypeKind::StringType:
-        return Value<std::string>::name();
-    case c10::TypeKind::OptionalType:
-        return "std::optional<" + cpp_name(*type.containedType(0)) + '>';
-    case c10::TypeKind::ListType:
-        return "std::vector<" + cpp_name(*type.containedType(0)) + '>';
-    case c10::TypeKind::DictType:
-        return "std::map<" + cpp_name(*type.containedType(0)) + ", " +
-               cpp_name(*type.containedType(1)) + '>';
-    case c10::TypeKind::TupleType:
-        for (const auto& element : type.containedTypes()) {
-            text += (text.empty() ? "std::tuple<" : ", ") + cpp_name(*element);
-        }
-        return text + '>';
-    default:
-        return Value<c10::IValue>::name();
-    }
-}
-
-/// Throws ModelError [RT-M87].
-[[noreturn]] inline void throw_does_not_fit(const std::string& method, const c10::Type& type,
-                                            const std::string& result) {
-    throw ModelError("RT-M87",
-                     detail::concat(method, "() of the script returns ", type.repr_str(),
-                                    ", but the program expects ", result, "; use ", cpp_name(type),
-                                    " or torch::jit::IValue: ScriptModel<", cpp_name(type),
-                                    ">, or method<", cpp_name(type), ">(...)"));
-}
-
-/// Converts a result. Throws ModelError [RT-M87].
-template <Result T>
-[[nodiscard]] T take(c10::IValue&& value, const std::string& method) {
-    if (!Value<T>::holds(value)) {
-        throw_does_not_fit(method, *value.type(), Value<T>::name());
-    }
-    return Value<T>::take(std::move(value));
-}
-
 /// Visits the tensors in a value, also in lists, tuples and dictionaries; they may be replaced.
 template <class Visit>
 void each_tensor_of(c10::IValue& value, const Visit& visit) {
@@ -348,12 +282,6 @@ void each_tensor_of(c10::IValue& value, const Visit& visit) {
 }
 
 } // namespace script
-
-/// Gives an argument of a script by its name.
-template <script::Convertible T>
-[[nodiscard]] NamedArgument named(std::string name, const T& value) {
-    return {std::move(name), script::Value<std::remove_cvref_t<T>>::make(value)};
-}
 
 namespace detail {
 
