@@ -108,6 +108,12 @@ void vector_in_state(rtrain::State& state, std::vector<double>& values) {
 rtrain::hook::Custom hook() {
     return rtrain::hook::Custom(NoReduce{}); // error: or the hook cannot be copied [RT-H1]
 }
+void undescribed_config(Trainer& trainer) {
+    trainer.fit([](auto&, const Unknown&) {}); // error: [RT-C165]
+}
+void undescribed_config_of_a_trial(rtrain::TunerOptions options) {
+    rtrain::Tuner tuner([](rtrain::tune::Trial&, const Unknown&) { return 0.0; }, options); // error: [RT-C165]
+}
 int backend() {
     return sizeof(rtrain::Trainer<NoSize>); // error: Backend not met: missing member `int size() const` [RT-B3]
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/config/typed_function.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/run_sequence.hpp>
 #include <rtrain/tune/function_runner.hpp>
@@ -32,9 +33,11 @@ namespace rtrain::detail {
 class TunerCore {
 public:
     /// `trainable`: identifies what is tuned, so that only the same trainable resumes its search;
-    /// `function`: its address if it is a plain function, because many of these have the same type.
-    /// Throws ConfigError for invalid options.
-    TunerCore(TunerOptions options, std::string trainable, const void* function = nullptr);
+    /// `config_for`: returns the configuration that it takes, or throws; `function`: its address if
+    /// it is a plain function, because many of these have the same type. Throws ConfigError for
+    /// invalid options.
+    TunerCore(TunerOptions options, std::string trainable, ConfigFor config_for,
+              const void* function = nullptr);
 
     [[nodiscard]] const TunerOptions& options() const noexcept { return options_; }
     /// Selects what runs again if fit() resumes a search.
@@ -86,6 +89,7 @@ private:
 
     TunerOptions options_;
     std::string trainable_;
+    ConfigFor config_for_;
     const void* function_ = nullptr;
     std::filesystem::path directory_; ///< the search's directory
     tune::RestoreOptions restore_{};

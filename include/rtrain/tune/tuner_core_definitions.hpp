@@ -75,8 +75,10 @@ namespace rtrain::detail {
     return [files](const Config& report) { files->append(report); };
 }
 
-RTRAIN_DOOR TunerCore::TunerCore(TunerOptions options, std::string trainable, const void* function)
-    : options_(std::move(options)), trainable_(std::move(trainable)), function_(function) {
+RTRAIN_DOOR TunerCore::TunerCore(TunerOptions options, std::string trainable, ConfigFor config_for,
+                                 const void* function)
+    : options_(std::move(options)), trainable_(std::move(trainable)), config_for_(config_for),
+      function_(function) {
     check_tune_config(options_.tune);
     check_stop(options_.run.stop);
     check_failure_config(options_.run.failure);
@@ -109,6 +111,7 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan() const {
                           .stoppers = tune.stop,
                           .max_failures = options_.run.failure.max_failures,
                           .states_to_keep = options_.run.checkpoint.num_to_keep,
+                          .check = [this](const Config& config) { (void)config_for_(config); },
                           .trial_name = tune.trial_name_creator,
                           .trial_dirname = tune.trial_dirname_creator,
                           .identity = {{"trainable", trainable_}},
@@ -269,7 +272,8 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan_of_runs(const TrainerOptions& train
     plan.keeps_states_itself = true;
     plan.max_failures = 0;
     plan.check = [&, this](const Config& config) {
-        (void)tune::trial_options(trainer, config, options_.datasets);
+        const auto options = tune::trial_options(trainer, config, options_.datasets);
+        (void)config_for_(options.config);
     };
     return plan;
 }
@@ -329,6 +333,7 @@ RTRAIN_DOOR TrainerOptions
 TunerCore::trial_options(const TrainerOptions& trainer, const tune::TrialTask& task,
                          const std::shared_ptr<tune::internal::SearchLink>& link) const {
     TrainerOptions options = tune::trial_options(trainer, task.config, options_.datasets);
+    options.config = config_for_(options.config);
     options.run = run_of_trials(trainer.run);
     const std::filesystem::path directory = task.directory;
     options.run.name = directory.filename().string();
