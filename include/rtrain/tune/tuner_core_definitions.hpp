@@ -272,8 +272,7 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan_of_runs(const TrainerOptions& train
     plan.keeps_states_itself = true;
     plan.max_failures = 0;
     plan.check = [&, this](const Config& config) {
-        const auto options = tune::trial_options(trainer, config, options_.datasets);
-        (void)config_for_(options.config);
+        (void)config_for_(tune::trial_options(trainer, config, options_.datasets).config);
     };
     return plan;
 }
