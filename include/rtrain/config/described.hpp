@@ -48,9 +48,9 @@ constexpr void for_each_enumerator(auto visit) {
 namespace rtrain::detail {
 
 template <class T>
-concept Described = std::is_void_v<T> && !std::is_void_v<T>;
+concept Described = false;
 template <class T>
-concept DescribedEnum = Described<T>;
+concept DescribedEnum = false;
 template <Described T>
 constexpr void for_each_member(auto visit);
 template <DescribedEnum T>

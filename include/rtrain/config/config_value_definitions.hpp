@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Behind the door typed_config.hpp.
+/// Behind the door config_value.hpp.
 #pragma once
 
 #include <rtrain/base/c_locale.hpp>
@@ -8,7 +8,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/base/known_names.hpp>
-#include <rtrain/config/typed_config.hpp>
+#include <rtrain/config/config_value.hpp>
 
 #include <algorithm>
 #include <cmath>
