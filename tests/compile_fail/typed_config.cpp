@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One expectation a line:
 // clang-format off
-// expect UNDESCRIBED: this configuration struct is not described; write BOOST_DESCRIBE_STRUCT(Name, (), (member, member)) after it, in its namespace; it requires Boost 1.77 or newer [RT-C165]
+// expect UNDESCRIBED: write BOOST_DESCRIBE_STRUCT(Name, (), (member, member)) after it, in its namespace
 // expect NO_DEFAULT: this configuration struct has no default constructor, from which missing keys take their values [RT-C165]
 // expect POINTER: this configuration struct, or one in it, has a member of another type than bool, integers, float, double, std::string, std::optional, std::vector, std::array, std::map<std::string, T>, described enums and structs, rtrain::Config [RT-C166]
 // expect UNDESCRIBED_ENUM: described enums and structs, rtrain::Config [RT-C166]
