@@ -37,7 +37,7 @@ template <class F, class First>
 template <class F, class First>
 using ConfigParameter = typename decltype(find_config_parameter<std::decay_t<F>, First>())::type;
 
-/// `f(first, hyper)`. A struct that is not described counts, so that an error can say so.
+/// `f(first, hyper)`. Also true for a struct that is not described, which fails with RT-C165.
 template <class F, class First>
 concept TypedFunction =
     !std::invocable<F&, First&, const Config&> && std::is_class_v<ConfigParameter<F, First>> &&
@@ -62,8 +62,8 @@ decltype(auto) call_with_config(F& function, First& first, const Config& config)
     }
 }
 
-/// Returns the configuration for a function: that of a struct with all members. Throws ConfigError
-/// [RT-C167, RT-C168] if the struct does not have it.
+/// Returns the configuration that a function receives: for a struct, with all its members. Throws
+/// ConfigError [RT-C167, RT-C168] if `config` does not match the struct.
 template <class F, class First>
 [[nodiscard]] Config config_for(const Config& config) {
     if constexpr (TypedFunction<F, First>) {
