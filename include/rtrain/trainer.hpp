@@ -100,7 +100,8 @@ public:
     /// Runs `train_function(worker)` or `train_function(worker, config)` on every rank. Throws
     /// TrainingFailedError [RT-T1] naming the ranks on which it threw, LaunchError if ranks died,
     /// and errors before training; the same on all ranks. ConfigError [RT-C23] while another call
-    /// trains in this process, [RT-C167, RT-C168] if the config does not match the function's struct.
+    /// trains in this process, [RT-C167, RT-C168] if the config does not match the function's
+    /// struct.
     template <class F>
     Result fit(F&& train_function) {
         return fit_each(train_function, nullptr);
