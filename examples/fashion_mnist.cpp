@@ -7,8 +7,10 @@
 // Expected at the end: test accuracy of 88 % or more. Run again, it goes on where it stopped.
 #include <rtrain/trainer.hpp>
 
+#include <boost/describe/class.hpp>
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <iomanip>
 #include <iostream>
@@ -27,24 +29,28 @@ struct MlpImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mlp);
 
+struct Hyper {
+    double lr = 0.05;
+    std::int64_t batch = 128; ///< rows of all ranks together
+    int epochs = 10;
+};
+BOOST_DESCRIBE_STRUCT(Hyper, (), (lr, batch, epochs))
+
 struct TrainFashionMnist {
-    void operator()(auto& worker, const rtrain::Config& config) const {
+    void operator()(auto& worker, const Hyper& hyper) const {
         torch::manual_seed(0);
         auto model = worker.prepare(Mlp{});
-        torch::optim::SGD optimizer(
-            model->parameters(),
-            torch::optim::SGDOptions(config.at("lr").to_number<double>()).momentum(0.9));
+        torch::optim::SGD optimizer(model->parameters(),
+                                    torch::optim::SGDOptions(hyper.lr).momentum(0.9));
         torch::optim::StepLR schedule(optimizer, 3, 0.4);
         auto state = rtrain::State{}
                          .add("model", model)
                          .add("optimizer", optimizer)
                          .add("schedule", schedule);
-        const auto global_batch = config.at("batch").to_number<std::int64_t>();
         auto batches = worker.dataset_shard("train").batches(
-            {.size = global_batch / worker.size(), .shuffle = true});
+            {.size = hyper.batch / worker.size(), .shuffle = true});
 
-        const int epochs = config.at("epochs").to_number<int>();
-        for (const int epoch : worker.epochs(epochs, state)) {
+        for (const int epoch : worker.epochs(hyper.epochs, state)) {
             auto total = torch::zeros({});
             model->train();
             for (auto& batch : batches) {
@@ -61,7 +67,7 @@ struct TrainFashionMnist {
             worker.report({{"loss", loss}, {"accuracy", accuracy}, {"epoch", epoch}}, state);
             if (worker.rank() == 0) {
                 std::cout << std::fixed << std::setprecision(4) << "epoch " << epoch + 1 << '/'
-                          << epochs << "  loss " << loss << "  test accuracy " << accuracy
+                          << hyper.epochs << "  loss " << loss << "  test accuracy " << accuracy
                           << std::endl;
             }
         }
@@ -87,10 +93,13 @@ struct TrainFashionMnist {
 int main(int argc, char** argv) {
     using rtrain::data::Split;
     const char* const files = argc > 1 ? argv[1] : "/usr/share/datasets/fashion-mnist";
-    const int epochs = argc > 2 ? std::atoi(argv[2]) : 10;
+    Hyper hyper;
+    if (argc > 2) {
+        hyper.epochs = std::atoi(argv[2]);
+    }
     try {
         rtrain::Trainer<> trainer{{
-            .config = {{"lr", 0.05}, {"batch", 128}, {"epochs", epochs}},
+            .config = hyper,
             .scaling = {.num_workers = rtrain::launch::ranks().value_or(2)},
             .run = {.name = "fashion-mnist",
                     .storage_path = "results",

@@ -3,6 +3,7 @@
 #include <rtrain/checkpoint/checkpoint_definitions.hpp>
 #include <rtrain/checkpoint/sharded_definitions.hpp>
 #include <rtrain/checkpoint/sync_definitions.hpp>
+#include <rtrain/config/config_value_definitions.hpp>
 #include <rtrain/config/stop_definitions.hpp>
 #include <rtrain/data/batches_definitions.hpp>
 #include <rtrain/data/dataset_definitions.hpp>

@@ -32,6 +32,7 @@ module;
 #include <rtrain/config/score_order.hpp>
 #include <rtrain/config/stop.hpp>
 #include <rtrain/config/tracker.hpp>
+#include <rtrain/config/typed_config.hpp>
 #include <rtrain/data/bad_rows.hpp>
 #include <rtrain/data/batch.hpp>
 #include <rtrain/data/batch_options.hpp>

@@ -100,7 +100,8 @@ public:
     /// Runs `train_function(worker)` or `train_function(worker, config)` on every rank. Throws
     /// TrainingFailedError [RT-T1] naming the ranks on which it threw, LaunchError if ranks died,
     /// and errors before training; the same on all ranks. ConfigError [RT-C23] while another call
-    /// trains in this process.
+    /// trains in this process, [RT-C167, RT-C168] if the config does not match the function's
+    /// struct.
     template <class F>
     Result fit(F&& train_function) {
         return fit_each(train_function, nullptr);
@@ -112,16 +113,15 @@ public:
         static_assert(TrainFunction<F, WorkerType>,
                       "rtrain: TrainFunction not met: fit() takes a function that can be called as "
                       "f(worker) or f(worker, config), with `auto& worker` and `const "
-                      "rtrain::Config& config` [RT-F1]");
+                      "rtrain::Config& config` or a described struct [RT-F1]");
         if constexpr (TrainFunction<F, WorkerType>) {
-            return core_.fit(
+            TrainerOptions options = core_.options();
+            options.config = detail::config_for<F, WorkerType>(options.config);
+            detail::TrainerCore core = core_.with(std::move(options));
+            return core.fit(
                 [&](Run& run) {
-                    WorkerType worker(backend_, ranks_, data_, run, core_.options());
-                    if constexpr (std::invocable<F&, WorkerType&, const Config&>) {
-                        train_function(worker, core_.options().config);
-                    } else {
-                        train_function(worker);
-                    }
+                    WorkerType worker(backend_, ranks_, data_, run, core.options());
+                    detail::call_with_config(train_function, worker, core.options().config);
                 },
                 detail::function_type_name<F>(), further);
         }

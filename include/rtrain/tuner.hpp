@@ -12,6 +12,7 @@
 #pragma once
 
 #include <rtrain/base/type_name.hpp>
+#include <rtrain/config/typed_function.hpp>
 #include <rtrain/trainer.hpp>
 #include <rtrain/tune/class_trainable.hpp>
 #include <rtrain/tune/options.hpp>
@@ -29,10 +30,13 @@
 
 namespace rtrain {
 
-/// A function that Tuner accepts: `double f(tune::Trial&, const Config&)`.
+/// A function that Tuner accepts: `double f(tune::Trial&, const Config&)`, or with a described
+/// struct instead of Config.
 template <class F>
 concept TrialObjective = requires(F& function, tune::Trial& trial, const Config& config) {
-    { function(trial, config) } -> std::convertible_to<double>;
+    requires std::invocable<F&, tune::Trial&, const Config&> ||
+        detail::TypedFunction<F, tune::Trial>;
+    { detail::call_with_config(function, trial, config) } -> std::convertible_to<double>;
 };
 
 namespace tune {
@@ -62,12 +66,13 @@ public:
     /// Throws ConfigError for invalid options.
     Tuner(F function, TunerOptions options)
         : TunerCore(begin_session(), detail::without_datasets(std::move(options)),
-                    detail::type_name<F>(), address_of(function)),
+                    detail::type_name<F>(), detail::config_for<F, tune::Trial>,
+                    address_of(function)),
           function_(std::move(function)) {
         static_assert(TrialObjective<F>,
                       "rtrain: Tuner takes a function that can be called as f(trial, config), with "
-                      "`rtrain::tune::Trial& trial` and `const rtrain::Config& config`, and "
-                      "returns a double [RT-U111]");
+                      "`rtrain::tune::Trial& trial` and `const rtrain::Config& config` or a "
+                      "described struct, and returns a double [RT-U111]");
     }
 
     /// Returns a Tuner that resumes the search in a directory, which may have been moved. Pass the
@@ -89,7 +94,7 @@ public:
     /// LaunchError [RT-U114].
     ResultGrid fit() {
         return TunerCore::fit([this](tune::Trial& trial, const Config& config) {
-            return std::optional<double>(function_(trial, config));
+            return std::optional<double>(detail::call_with_config(function_, trial, config));
         });
     }
 
@@ -113,7 +118,7 @@ class Tuner<tune::Trainable<T>> : detail::TunerCore {
 public:
     Tuner(tune::Trainable<T> /*trainable*/, TunerOptions options)
         : TunerCore(begin_session(), detail::without_datasets(std::move(options)),
-                    detail::type_name<T>()) {}
+                    detail::type_name<T>(), [](const Config& config) { return config; }) {}
 
     /// Same as for a function.
     [[nodiscard]] static Tuner restore(const std::filesystem::path& directory,
@@ -138,12 +143,13 @@ class Tuner<Trainer<B, D, C>, F> : detail::TunerCore {
 public:
     /// `function`: as for Trainer::fit().
     Tuner(Trainer<B, D, C> trainer, F function, TunerOptions options)
-        : TunerCore(begin_session(), std::move(options), detail::type_name<F>()),
+        : TunerCore(begin_session(), std::move(options), detail::type_name<F>(),
+                    detail::config_for<F, typename Trainer<B, D, C>::WorkerType>),
           trainer_(std::move(trainer)), function_(std::move(function)) {
         static_assert(TrainFunction<F, typename Trainer<B, D, C>::WorkerType>,
                       "rtrain: TrainFunction not met: a Tuner of a trainer takes a function that "
                       "can be called as f(worker) or f(worker, config), with `auto& worker` and "
-                      "`const rtrain::Config& config` [RT-U113]");
+                      "`const rtrain::Config& config` or a described struct [RT-U113]");
     }
 
     /// Same as for a plain function.

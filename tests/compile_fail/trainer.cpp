@@ -51,6 +51,7 @@ struct OddRows : Backend {
     int reduce_scatter_async(at::Tensor&) { return 0; }
 };
 struct Unknown {};
+struct UnknownOfTrial {};
 
 struct Net : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& x) { return x; }
@@ -107,6 +108,12 @@ void vector_in_state(rtrain::State& state, std::vector<double>& values) {
 }
 rtrain::hook::Custom hook() {
     return rtrain::hook::Custom(NoReduce{}); // error: or the hook cannot be copied [RT-H1]
+}
+void undescribed_config(Trainer& trainer) {
+    trainer.fit([](auto&, const Unknown&) {}); // error: [RT-C165]
+}
+void undescribed_config_of_a_trial(rtrain::TunerOptions options) {
+    rtrain::Tuner tuner([](rtrain::tune::Trial&, const UnknownOfTrial&) { return 0.0; }, options); // error: [RT-C165]
 }
 int backend() {
     return sizeof(rtrain::Trainer<NoSize>); // error: Backend not met: missing member `int size() const` [RT-B3]

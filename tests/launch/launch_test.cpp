@@ -276,6 +276,27 @@ TEST_CASE("Launch.a_rank_that_throws_is_restarted_in_its_process") {
     }
 }
 
+TEST_CASE("Launch.a_function_takes_its_config_as_a_struct") {
+    const std::string refused =
+        "ERROR the config has \"step\", but (anonymous namespace)::Hyper has no "
+        "such member; did you mean \"steps\"? its members are steps, lr "
+        "[RT-C167]";
+    for (const bool driver : {true, false}) {
+        const test::Directory storage(driver ? "typed" : "typed-mpirun");
+        const auto ended = driver ? alone("typed", storage) : under_mpirun(2, "typed", storage);
+        CAPTURE(ended.output);
+        CHECK(ended.status == 0);
+        CHECK(count(ended.output, refused) == (driver ? 1 : 2));
+        CHECK(contains(ended.output, "restart 1 of 1"));
+        CHECK(count(ended.output, "RESULT 4 1") == (driver ? 1 : 2));
+    }
+    const test::Directory storage("typed-no-mpirun"); // a wrong config starts no ranks
+    const auto ended = run("PATH=/nowhere " RTRAIN_SCENARIO " typed " + storage.path().string());
+    CAPTURE(ended.output);
+    CHECK(contains(ended.output, refused));
+    CHECK(contains(ended.output, "RT-L1"));
+}
+
 TEST_CASE("Launch.hangs_are_found_and_survived") {
     for (const std::string how : {"stops", "sleeps", "spins", "leaves"}) {
         CAPTURE(how);

@@ -5,8 +5,11 @@
 //   scenario <variant> <storage path>
 #include "../support.hpp"
 
+#include <rtrain/base/json.hpp>
 #include <rtrain/comm/communicator.hpp>
 #include <rtrain/state/object_state.hpp>
+
+#include <boost/describe/class.hpp>
 
 #include <atomic>
 #include <csignal>
@@ -245,6 +248,38 @@ constexpr auto forking = [](auto& worker) {
         group->all_reduce(ones, rtrain::ReduceOp::sum);
     }
     ranks.barrier();
+}
+
+struct Hyper {
+    int steps = 3;
+    double lr = 0.1;
+};
+BOOST_DESCRIBE_STRUCT(Hyper, (), (steps, lr))
+
+/// Trains with a wrong configuration, then with a right one, of which one attempt fails.
+void train_with_structs(const char* storage) {
+    const auto train = [&](rtrain::TrainConfig config) {
+        Options how = options("r", storage);
+        how.config = std::move(config);
+        how.run.failure.max_failures = 1;
+        return rtrain::Trainer<>(how).fit([](auto& worker, const Hyper& hyper) {
+            const bool fails = !worker.checkpoint();
+            counting(hyper.steps, [&](auto&, int step) {
+                if (fails && step == 2) {
+                    throw std::runtime_error("bad luck");
+                }
+            })(worker);
+        });
+    };
+    try {
+        train({{"step", 4}});
+    } catch (const rtrain::ConfigError& error) {
+        std::cout << "ERROR " << error.what() << std::endl;
+    }
+    const rtrain::Result result = train(Hyper{.steps = 4});
+    const auto stored = rtrain::json::parse(test::read(result.path / "params.json"));
+    std::cout << "RESULT " << result.metrics.at("step") << ' '
+              << (stored == boost::json::value{{"steps", 4}, {"lr", 0.1}}) << std::endl;
 }
 
 } // namespace
@@ -489,6 +524,8 @@ int main(int argc, char** argv) {
             auto how = options("r", storage);
             how.config = {{"lr", 0.5}};
             rtrain::Trainer<>(how).fit(counting(4, nothing));
+        } else if (variant == "typed") {
+            train_with_structs(storage);
         } else if (variant == "crossed" || variant == "crossed-unnoticed") {
             auto how = options("r", storage);
             if (variant == "crossed") {

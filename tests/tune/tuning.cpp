@@ -9,6 +9,8 @@
 #include <rtrain/tune/this_machine.hpp>
 #include <rtrain/tuner.hpp>
 
+#include <boost/describe/class.hpp>
+
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -114,6 +116,37 @@ struct Count {
         }
     }
 };
+
+struct Hyper {
+    double x = 0;
+    int offset = 0;
+    int unset = 3;
+};
+BOOST_DESCRIBE_STRUCT(Hyper, (), (x, offset, unset))
+
+/// One report; the rank and the configuration of each call are in its output.
+struct TypedTraining {
+    void operator()(auto& worker, const Hyper& hyper) const {
+        worker.report(
+            {{"score", hyper.x}, {"ranks", worker.size()}, {"offset", hyper.offset + hyper.unset}});
+    }
+};
+
+void search_with_structs(const std::string& variant, Trainer<>& trainer, TunerOptions options) {
+    if (variant == "typed-wrong") {
+        options.param_space = {{"x", tune::grid_search({0, "many"})}};
+    }
+    for (const auto& result : Tuner{trainer, TypedTraining{}, options}.fit()) {
+        std::cout << "TRIAL " << result.trial_id << ' ' << metric_of(result.metrics, "score") << ' '
+                  << metric_of(result.metrics, "offset") << '\n';
+    }
+    options.run.name = "function";
+    const auto function = [](tune::Trial& /*trial*/, const Hyper& hyper) { return hyper.x + 1; };
+    for (const auto& result : Tuner{function, options}.fit()) {
+        std::cout << "TRIAL " << result.trial_id << ' ' << metric_of(result.metrics, "score")
+                  << '\n';
+    }
+}
 
 /// The one with x = 1 fails behind its second report: for good, once the other one is about to take
 /// over its state, and before that has begun to; or, if it `runs_again`, before the other one's
@@ -361,6 +394,10 @@ int main(int argc, char** argv) {
                        .hyperparam_mutations = {{"offset", tune::uniform(8, 9)}}});
     }
     try {
+        if (variant.starts_with("typed")) {
+            search_with_structs(variant, trainer, options);
+            return 0;
+        }
         const bool silent = variant == "time" || variant == "budget";
         const Count count{silent ? "silent" : variant, storage};
         const bool restarts = variant == "restart" && std::filesystem::exists(storage / "died");

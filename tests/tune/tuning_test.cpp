@@ -342,6 +342,25 @@ TEST_CASE("Tuning.options_that_cannot_work_are_refused") {
     CHECK(tried({{"datasets", {{"train", "small"}}}, {"scaling", {{"num_workers", 2}}}}).empty());
 }
 
+TEST_CASE("Tuning.functions_take_their_configs_as_structs") {
+    const Directory storage("tuning-typed");
+    const auto ended = tuned("typed", 2, storage);
+    CAPTURE(ended.output);
+    CHECK(ended.status == 0);
+    CHECK(contains(ended.output, "TRIAL 00001 1 8"));
+    CHECK(contains(ended.output, "TRIAL 00002 2 8"));
+    CHECK(contains(ended.output, "TRIAL 00002 3")); // of the function
+    CHECK(json::parse(test::read(storage.path() / "search" / "trial_00001_x-1" / "params.json")) ==
+          boost::json::value{{"x", 1.0}, {"offset", 5}, {"unset", 3}});
+
+    const Directory other("tuning-typed-wrong");
+    const auto wrong = tuned("typed-wrong", 2, other);
+    CAPTURE(wrong.output);
+    CHECK(contains(wrong.output,
+                   "ERROR the config has \"many\" for \"x\"; expected a number [RT-C168]"));
+    CHECK(!contains(wrong.output, "TRIAL"));
+}
+
 TEST_CASE("Tuning.another_function_does_not_go_on_with_a_search") {
     const Directory storage("tuning-another");
     const auto ended = tuned("function-another", 1, storage);

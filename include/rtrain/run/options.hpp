@@ -8,6 +8,7 @@
 #include <rtrain/checkpoint/validation.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/config/run_name.hpp>
+#include <rtrain/config/typed_config.hpp>
 #include <rtrain/data/dataset.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/run/stop_check.hpp>
@@ -24,8 +25,9 @@ namespace rtrain {
 
 /// Options of a Trainer, for designated initializers.
 struct TrainerOptions {
-    /// Passed to the training function, and stored in params.json and in every report.
-    Config config{};
+    /// Passed to the training function, and stored in params.json and in every report. JSON or a
+    /// struct: docs/configuration.md.
+    TrainConfig config{};
     ScalingConfig scaling{}; ///< the number of ranks and their resources
     RunConfig run{};         ///< name, storage and behavior of the run
     /// Read with `worker.dataset_shard(name)`.

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// TrainFunction: a function of the worker, and optionally of the config.
+/// TrainFunction: a function of the worker, and optionally of the config, which may be a struct.
 ///
 /// The smallest one: `[](auto& worker) {}`. Declare the worker as `auto&`; its type follows from
 /// the trainer's policies. Cost tier 1: Boost.JSON.
 #pragma once
 
-#include <rtrain/config/config.hpp>
+#include <rtrain/config/typed_function.hpp>
 
-#include <concepts>
 #include <functional>
 
 namespace rtrain {
 
 template <class F, class Worker>
-concept TrainFunction = std::invocable<F&, Worker&, const Config&> || std::invocable<F&, Worker&>;
+concept TrainFunction = detail::ConfiguredFunction<F, Worker>;
 
 class Run;
 

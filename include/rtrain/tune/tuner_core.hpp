@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/config/typed_function.hpp>
 #include <rtrain/run/options.hpp>
 #include <rtrain/run/run_sequence.hpp>
 #include <rtrain/tune/function_runner.hpp>
@@ -38,9 +39,11 @@ public:
     [[nodiscard]] static launch::Session& begin_session();
 
     /// `session` outlives this object. `trainable`: identifies what is tuned, so that only the same
-    /// trainable resumes its search; `function`: its address if it is a plain function, because
-    /// many of these have the same type. Throws ConfigError for invalid options.
+    /// trainable resumes its search; `config_for`: returns the configuration that it takes, or
+    /// throws; `function`: its address if it is a plain function, because many of these have the
+    /// same type. Throws ConfigError for invalid options.
     TunerCore(launch::Session& session, TunerOptions options, std::string trainable,
+              ConfigFor config_for,
               const void* function = nullptr);
 
     [[nodiscard]] const TunerOptions& options() const noexcept { return options_; }
@@ -94,6 +97,7 @@ private:
     launch::Session* session_;
     TunerOptions options_;
     std::string trainable_;
+    ConfigFor config_for_;
     const void* function_ = nullptr;
     std::filesystem::path directory_; ///< the search's directory
     tune::RestoreOptions restore_{};

@@ -80,8 +80,9 @@ RTRAIN_DOOR launch::Session& TunerCore::begin_session() {
 }
 
 RTRAIN_DOOR TunerCore::TunerCore(launch::Session& session, TunerOptions options,
-                                 std::string trainable, const void* function)
+                                 std::string trainable, ConfigFor config_for, const void* function)
     : session_(&session), options_(std::move(options)), trainable_(std::move(trainable)),
+      config_for_(config_for),
       function_(function) {
     check_tune_config(options_.tune);
     check_stop(options_.run.stop);
@@ -115,6 +116,7 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan() const {
                           .stoppers = tune.stop,
                           .max_failures = options_.run.failure.max_failures,
                           .states_to_keep = options_.run.checkpoint.num_to_keep,
+                          .check = [this](const Config& config) { (void)config_for_(config); },
                           .trial_name = tune.trial_name_creator,
                           .trial_dirname = tune.trial_dirname_creator,
                           .identity = {{"trainable", trainable_}},
@@ -274,7 +276,7 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan_of_runs(const TrainerOptions& train
     plan.keeps_states_itself = true;
     plan.max_failures = 0;
     plan.check = [&, this](const Config& config) {
-        (void)tune::trial_options(trainer, config, options_.datasets);
+        (void)config_for_(tune::trial_options(trainer, config, options_.datasets).config);
     };
     return plan;
 }
@@ -332,6 +334,7 @@ RTRAIN_DOOR TrainerOptions
 TunerCore::trial_options(const TrainerOptions& trainer, const tune::TrialTask& task,
                          const std::shared_ptr<tune::internal::SearchLink>& link) const {
     TrainerOptions options = tune::trial_options(trainer, task.config, options_.datasets);
+    options.config = config_for_(options.config);
     options.run = run_of_trials(trainer.run);
     const std::filesystem::path directory = task.directory;
     options.run.name = directory.filename().string();

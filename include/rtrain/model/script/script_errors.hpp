@@ -5,15 +5,13 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/known_names.hpp>
 #include <rtrain/base/strict_stream.hpp>
 
 #include <ATen/core/function_schema.h>
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
-#include <limits>
-#include <numeric>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -82,41 +80,15 @@ namespace rtrain::script {
                                               "; export it again"));
 }
 
-/// Number of edits between two names.
-[[nodiscard]] inline std::size_t edits(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), std::size_t{0});
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        std::size_t diagonal = row[0]++;
-        for (std::size_t j = 0; j < b.size(); ++j) {
-            const std::size_t same = diagonal + (a[i] == b[j] ? 0U : 1U);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({same, row[j] + 1, row[j + 1] + 1});
-        }
-    }
-    return row.back();
-}
-
 /// Throws ModelError [RT-M88]; `names`: the methods that exist.
 [[noreturn]] inline void throw_no_method(const std::string& name,
                                          const std::vector<std::string>& names) {
-    std::string list;
-    std::string nearest;
-    std::size_t least = std::numeric_limits<std::size_t>::max();
-    for (const std::string& known : names) {
-        list += (list.empty() ? "" : ", ") + known;
-        if (const std::size_t distance = edits(name, known); distance < least) {
-            least = distance;
-            nearest = known;
-        }
-    }
-    const bool is_near = least <= std::max<std::size_t>(2, name.size() / 3);
-    throw ModelError(
-        "RT-M88",
-        detail::concat("the script has no method \"", name, "\"; ",
-                       is_near ? detail::concat("did you mean \"", nearest, "\"? ") : std::string(),
-                       "it has ", list.empty() ? "none" : list,
-                       "; mark others with @torch.jit.export in Python, and export it again"));
+    throw ModelError("RT-M88",
+                     detail::concat("the script has no method \"", name, "\"; ",
+                                    detail::did_you_mean(name, names), "it has ",
+                                    detail::listed(names),
+                                    "; mark others with @torch.jit.export in Python, and export it "
+                                    "again"));
 }
 
 /// Throws ModelError [RT-M86].
