@@ -7,6 +7,7 @@
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/comm/device_graph.hpp>
+#include <rtrain/comm/slices.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -19,6 +20,7 @@ namespace rtrain {
 
 struct ScalingConfig;
 namespace comm {
+class BucketPieces;
 class Communicator;
 } // namespace comm
 
@@ -55,6 +57,12 @@ public:
     virtual void wait() = 0;
     /// After wait(): true if the result is finite; empty if that was not checked.
     [[nodiscard]] virtual std::optional<bool> finite() const { return std::nullopt; }
+    /// Gives ranks a second memory for `pieces` of the tensor, where start() may find them; null if
+    /// the backend cannot. *Collective.*
+    [[nodiscard]] virtual std::shared_ptr<comm::BucketPieces>
+    make_pieces(std::vector<comm::Piece> /*pieces*/) {
+        return nullptr;
+    }
 };
 
 /// The capabilities of a backend, each with the fallback listed in docs/architecture.md.

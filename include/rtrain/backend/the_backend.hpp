@@ -58,6 +58,14 @@ public:
             return std::nullopt;
         }
     }
+    [[nodiscard]] std::shared_ptr<comm::BucketPieces>
+    make_pieces(std::vector<comm::Piece> pieces) override {
+        if constexpr (requires { handle_.make_pieces(pieces); }) {
+            return handle_.make_pieces(std::move(pieces));
+        } else {
+            return nullptr;
+        }
+    }
 
 private:
     static constexpr bool sees_finite = requires(Handle & handle) {

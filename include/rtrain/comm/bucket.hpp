@@ -5,6 +5,7 @@
 /// them.
 #pragma once
 
+#include <rtrain/comm/bucket_pieces.hpp>
 #include <rtrain/comm/call.hpp>
 #include <rtrain/comm/calls.hpp>
 #include <rtrain/comm/finite.hpp>
@@ -130,6 +131,16 @@ public:
         return checks_ ? std::optional(finite_) : std::nullopt;
     }
 
+    /// Gives each rank a second memory for pieces of the tensor; see BucketPieces. Null for types
+    /// other than float32, and on several nodes. Collective over the node. Throws CommError
+    /// [RT-X12].
+    [[nodiscard]] std::shared_ptr<BucketPieces> make_pieces(std::vector<Piece> pieces) {
+        if (call_.type == at::kFloat && !across_ && slices_.count(0) > 0) {
+            pieces_ = std::make_shared<BucketPieces>(*node_, std::move(pieces));
+        }
+        return pieces_;
+    }
+
     /// `call`: this one, with its position in the order.
     void start(const Call& call) {
         call_ = call;
@@ -167,39 +178,90 @@ public:
 private:
     enum class Phase : unsigned char { arriving, across, sharing, done };
 
+    [[nodiscard]] std::byte* data_in(int rank, std::int64_t element) const {
+        return buckets_->bucket_of(rank) + offset_ + static_cast<std::size_t>(element) * element_;
+    }
     [[nodiscard]] std::byte* slice_in(int rank) const {
-        return buckets_->bucket_of(rank) + offset_ +
-               static_cast<std::size_t>(slices_.begin(node_->rank())) * element_;
+        return data_in(rank, slices_.begin(node_->rank()));
     }
 
     void reduce_here() {
-        pointers_.clear();
-        for (int rank = 0; rank < node_->size(); ++rank) {
-            pointers_.push_back(slice_in(rank));
-        }
-        std::vector<const std::byte*> sources(pointers_.begin(), pointers_.end());
-        std::byte* own = slice_in(node_->rank());
-        const std::span<std::byte*> targets =
-            across_ ? std::span<std::byte*>(&own, 1) : std::span<std::byte*>(pointers_);
-        const std::int64_t count = slices_.count(node_->rank());
-        const bool check = checks_ && !across_;
-        constexpr std::size_t in_cache = 8192; // bytes, with those of a few other ranks
-        const std::int64_t piece = check ? static_cast<std::int64_t>(in_cache / element_) : count;
-        bool finite = true;
-        for (std::int64_t begin = 0; begin < count; begin += piece) {
-            const std::int64_t elements = std::min(piece, count - begin);
-            here_.run(targets, sources, elements);
-            finite = finite && (!check || all_finite(call_.type, targets[0], elements));
-            const auto bytes = static_cast<std::size_t>(elements) * element_;
-            std::for_each(targets.begin(), targets.end(), [&](auto& data) { data += bytes; });
-            std::for_each(sources.begin(), sources.end(), [&](auto& data) { data += bytes; });
-        }
+        const std::int64_t begin = slices_.begin(node_->rank());
+        const std::int64_t end = begin + slices_.count(node_->rank());
+        const bool finite =
+            pieces_ && pieces_->any() ? reduce_pieces(begin, end) : reduce_in_bucket(begin, end);
         if (across_) {
             across_->begin(call_);
             phase_ = Phase::across;
         } else {
             publish_result(finite);
         }
+    }
+
+    /// Returns whether the result is finite, if that is checked here.
+    [[nodiscard]] bool reduce_in_bucket(std::int64_t begin, std::int64_t end) {
+        factors_.assign(static_cast<std::size_t>(node_->size()), 0);
+        pointers_.clear();
+        for (int rank = 0; rank < node_->size(); ++rank) {
+            pointers_.push_back(data_in(rank, begin));
+        }
+        return reduce(end - begin);
+    }
+    [[nodiscard]] bool reduce_pieces(std::int64_t begin, std::int64_t end) {
+        bool finite = true;
+        const auto pieces = pieces_->pieces();
+        for (std::size_t i = 0; i < pieces.size(); ++i) {
+            const std::int64_t from = std::clamp(pieces[i].begin, begin, end);
+            const std::int64_t to = std::clamp(pieces[i].begin + pieces[i].elements, begin, end);
+            finite = reduce_in_bucket(begin, from) && finite;
+            finite = reduce_piece(i, from, to) && finite;
+            begin = to;
+        }
+        return reduce_in_bucket(begin, end) && finite;
+    }
+    [[nodiscard]] bool reduce_piece(std::size_t piece, std::int64_t begin, std::int64_t end) {
+        const auto offset =
+            static_cast<std::size_t>(begin - pieces_->pieces()[piece].begin) * element_;
+        factors_.clear();
+        pointers_.clear();
+        for (int rank = 0; rank < node_->size(); ++rank) {
+            factors_.push_back(pieces_->factor(rank, piece));
+            pointers_.push_back(factors_.back() == 0 ? data_in(rank, begin)
+                                                     : pieces_->data(rank, piece) + offset);
+        }
+        return reduce(end - begin);
+    }
+
+    /// Reduces `elements` at pointers_, by rank, times factors_ other than 0. Writes the result
+    /// there: of all ranks, or with several nodes of this one.
+    [[nodiscard]] bool reduce(std::int64_t elements) {
+        const auto own = static_cast<std::size_t>(node_->rank());
+        const std::span<std::byte*> all(pointers_);
+        const auto targets = across_ ? all.subspan(own, 1) : all;
+        const bool check = checks_ && !across_;
+        const bool scales =
+            std::any_of(factors_.begin(), factors_.end(), [](float factor) { return factor != 0; });
+        constexpr std::size_t in_cache = 8192; // bytes, with those of a few other ranks
+        const std::int64_t block =
+            check || scales ? static_cast<std::int64_t>(in_cache / element_) : elements;
+        scaled_.resize(scales ? pointers_.size() * in_cache : 0);
+        bool finite = true;
+        for (std::int64_t begin = 0; begin < elements; begin += block) {
+            const std::int64_t count = std::min(block, elements - begin);
+            sources_.assign(pointers_.begin(), pointers_.end());
+            for (std::size_t rank = 0; rank < pointers_.size(); ++rank) {
+                if (factors_[rank] != 0) {
+                    std::byte* const to = scaled_.data() + rank * in_cache;
+                    kernels::scale(to, pointers_[rank], factors_[rank], count);
+                    sources_[rank] = to;
+                }
+            }
+            here_.run(targets, sources_, count);
+            finite = finite && (!check || all_finite(call_.type, targets[0], count));
+            const auto bytes = static_cast<std::size_t>(count) * element_;
+            std::for_each(pointers_.begin(), pointers_.end(), [&](auto& data) { data += bytes; });
+        }
+        return finite;
     }
 
     void hand_out() {
@@ -230,7 +292,11 @@ private:
     std::size_t offset_;
     std::optional<NamedAllReduce> across_;
     Reduction here_{};
-    std::vector<std::byte*> pointers_;
+    std::shared_ptr<BucketPieces> pieces_;
+    std::vector<std::byte*> pointers_; ///< by rank: what is reduced next
+    std::vector<float> factors_;       ///< of it; 0: as it is
+    std::vector<const std::byte*> sources_;
+    std::vector<std::byte> scaled_; ///< a block for each rank
     Phase phase_ = Phase::done;
     bool checks_ = false;
     bool finite_ = true;

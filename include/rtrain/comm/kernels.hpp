@@ -110,6 +110,21 @@ template <class W>
     }
 }
 
+[[gnu::always_inline]] inline void scale_blocks(float* to, const float* from, float by,
+                                                std::int64_t elements) {
+    std::int64_t i = 0;
+    for (; i + lanes <= elements; i += lanes) {
+        float result[static_cast<std::size_t>(lanes)];
+        for (std::int64_t lane = 0; lane < lanes; ++lane) {
+            result[lane] = from[i + lane] * by;
+        }
+        std::memcpy(to + i, result, sizeof result);
+    }
+    for (; i < elements; ++i) {
+        to[i] = from[i] * by;
+    }
+}
+
 template <class T, class Op>
 [[gnu::always_inline]] inline void reduce_blocks(std::span<std::byte* const> targets,
                                                  std::span<const std::byte* const> sources,
@@ -165,6 +180,28 @@ template <class T, class Op>
     reduce_blocks<T, Op>(targets, sources, elements, divisor);
 }
 #endif
+
+#if defined(__x86_64__) && defined(__GNUC__)
+[[gnu::target("avx2")]] inline void scale_avx2(float* to, const float* from, float by,
+                                               std::int64_t elements) {
+    scale_blocks(to, from, by, elements);
+}
+#endif
+
+/// to = from * by, of float32. Not inlined: a product that is added elsewhere must be rounded
+/// first, not fused with the addition.
+[[gnu::noinline]] inline void scale(std::byte* to, const std::byte* from, float by,
+                                    std::int64_t elements) {
+    auto* const out = reinterpret_cast<float*>(to);
+    const auto* const in = reinterpret_cast<const float*>(from);
+#if defined(__x86_64__) && defined(__GNUC__)
+    if (__builtin_cpu_supports("avx2")) {
+        scale_avx2(out, in, by, elements);
+        return;
+    }
+#endif
+    scale_blocks(out, in, by, elements);
+}
 
 template <class T, class Op>
 void reduce(std::span<std::byte* const> targets, std::span<const std::byte* const> sources,

@@ -13,6 +13,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -123,6 +124,14 @@ public:
     [[nodiscard]] std::optional<bool> finite() const {
         const auto* const bucket = std::get_if<BucketAllReduce>(&operation_);
         return bucket != nullptr ? bucket->finite() : std::nullopt;
+    }
+
+    /// Gives each rank a second memory for pieces of a float32 tensor in memory from
+    /// allocate_bucket(), where start() may find them; null where reductions are not within one
+    /// node. *Collective.* Throws CommError [RT-X12].
+    [[nodiscard]] std::shared_ptr<BucketPieces> make_pieces(std::vector<Piece> pieces) {
+        auto* const bucket = std::get_if<BucketAllReduce>(&operation_);
+        return bucket != nullptr ? bucket->make_pieces(std::move(pieces)) : nullptr;
     }
 
 private:

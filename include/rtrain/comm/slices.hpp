@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Division of a tensor's elements among ranks that each reduce, or contribute, one slice.
+/// Parts of a tensor: slices that ranks reduce, or contribute, and pieces.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 namespace rtrain::comm {
+
+/// Consecutive elements of a tensor.
+struct Piece {
+    std::int64_t begin = 0;
+    std::int64_t elements = 0;
+};
 
 struct Slices {
     std::int64_t elements = 0;

@@ -36,6 +36,10 @@ public:
     void poll() override { sum_->poll(); }
     void wait() override { sum_->wait(); }
     [[nodiscard]] std::optional<bool> finite() const override { return sum_->finite(); }
+    [[nodiscard]] std::shared_ptr<comm::BucketPieces>
+    make_pieces(std::vector<comm::Piece> pieces) override {
+        return sum_->make_pieces(std::move(pieces));
+    }
 
 private:
     at::Tensor memory_;

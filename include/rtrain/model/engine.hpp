@@ -9,6 +9,7 @@
 #include <rtrain/model/backward_time.hpp>
 #include <rtrain/model/clip_gradients.hpp>
 #include <rtrain/model/connect_batch_norms.hpp>
+#include <rtrain/model/gradient_arena.hpp>
 #include <rtrain/model/gradient_buckets.hpp>
 #include <rtrain/model/handle_messages.hpp>
 #include <rtrain/model/join.hpp>
@@ -66,7 +67,13 @@ public:
                                               alone() || !make_store ? make_buckets(module->name())
                                                                      : make_store);
         averager_->set_pass_hooks({[this] { begin_pass(); }, [this] { end_pass(); }});
+        start_->begin = [this] { averager_->enter_backward(); };
+        start_->end = &GradientArena::leave;
     }
+
+    ~Engine() override {
+        start_->begin = [] {};
+    } // outputs may outlive it
 
     [[nodiscard]] const DataParallelOptions& options() const override { return options_; }
 
@@ -76,15 +83,16 @@ public:
             take_part(*recording);
         }
         if (at::GradMode::is_enabled()) {
-            *called_ = true;
+            start_->reached = true;
             if (averager_) {
+                GradientArena::leave(); // where an exception has ended backward
                 averager_->require_unchanged();
                 averager_->follow_batch();
             }
         }
         synchronize_buffers();
     }
-    void end_forward(const at::Tensor& output) override { time_backward_from(output, called_); }
+    void end_forward(const at::Tensor& output) override { time_backward_from(output, start_); }
     void end_forward_without_tensors(const char* type) override {
         if (at::GradMode::is_enabled() && !std::exchange(has_said_no_tensors_, true)) {
             warn_of_no_tensors(module_.lock()->name(), type, backend_->rank());
@@ -236,7 +244,7 @@ private:
 
     /// Called when gradients of a pass begin to arrive.
     void begin_pass() {
-        if (*called_) {
+        if (start_->reached) {
             return;
         }
         if (options_.autocast) {
@@ -247,7 +255,7 @@ private:
     /// Gives a model that was called without its handle rank 0's buffers, before its next forward
     /// pass; this backward pass still needed its own.
     void end_pass() {
-        if (!std::exchange(*called_, false)) {
+        if (!std::exchange(start_->reached, false)) {
             synchronize_buffers();
         }
     }
@@ -290,7 +298,7 @@ private:
 
     /// Called for a model on one rank only.
     void gradient_ready(std::size_t /*parameter*/) override {
-        if (!*called_) {
+        if (!start_->reached) {
             throw_without_autocast(module_.lock()->name());
         }
     }
@@ -323,8 +331,8 @@ private:
     c10::intrusive_ptr<BatchNormRanks> batch_norms_; ///< keeps them connected
     std::unique_ptr<Reducer> averager_;
     std::vector<ParameterHook> marks_;
-    /// True after a forward pass through the handle, or once backward from its output has begun.
-    std::shared_ptr<bool> called_ = std::make_shared<bool>(false);
+    /// Reached after a forward pass through the handle, or once backward from its output has begun.
+    std::shared_ptr<BackwardStart> start_ = std::make_shared<BackwardStart>();
     bool has_said_no_tensors_ = false;
 };
 

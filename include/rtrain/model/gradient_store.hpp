@@ -45,6 +45,8 @@ public:
     virtual void save(RankStateWriter& /*out*/) const {}
     virtual void load(const StateReader& /*in*/) {}
 
+    /// Backward has begun in this thread, and will compute gradients.
+    virtual void enter_backward() {}
     /// Begins a pass, in which every `expected` parameter with a place fills it.
     virtual void begin(const std::vector<bool>& expected) = 0;
     /// Takes parameter.grad(), which is defined and dense. `syncs`: the pass ends with means, so

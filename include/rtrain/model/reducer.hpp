@@ -78,6 +78,8 @@ public:
     };
     void set_pass_hooks(PassHooks hooks) { pass_hooks_ = std::move(hooks); }
 
+    void enter_backward() { store_->enter_backward(); }
+
     /// Weights the next passes for the loop's current batch.
     void follow_batch() {
         weight_.follow(weight_applies());
@@ -262,6 +264,7 @@ private:
         at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
         if (gradient.defined()) {
             const at::Tensor kept = gradient;
+            gradient = kept.clone(); // means may be written into what the store takes
             take_gradient(index);
             use_.set_used(index, use_.is_used(index) || !syncs_);
             if (syncs_) {
