@@ -18,7 +18,7 @@
 
 namespace rtrain::detail {
 
-/// What happens when backward reaches a model's output.
+/// Called when backward reaches a model's output.
 struct BackwardStart {
     bool reached = false; ///< set then
     std::function<void()> begin = [] {};

@@ -4,8 +4,8 @@
 ///
 /// Backward allocates a gradient like any other tensor, and makes it the parameter's gradient if
 /// nothing else holds it. While backward runs, a request for as many bytes as a gradient that is
-/// expected next gets that gradient's place. A wrong guess costs a copy, no more: the place is
-/// memory like any other for whoever got it, and is not given away again until that is freed.
+/// expected next gets that gradient's place. A wrong guess costs a copy, no more: a place is memory
+/// like any other for the tensor that got it, and is not reused until that tensor is freed.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>

@@ -90,7 +90,7 @@ private:
     explicit ArenaAllocator(c10::Allocator* before) : before_(before) {
         delete_before_ = before->raw_deleter();
     }
-    /// Of a place; from raw_deallocate(), of any memory.
+    /// Releases a place; for raw_deallocate(), any memory.
     static void release(void* data) {
         if (!ArenaMemories::all().release(data) && delete_before_ != nullptr) {
             delete_before_(data);

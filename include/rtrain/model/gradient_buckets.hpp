@@ -6,17 +6,15 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/crc32c.hpp>
-#include <rtrain/comm/bucket_pieces.hpp>
 #include <rtrain/model/bucket_reduction.hpp>
 #include <rtrain/model/buckets.hpp>
 #include <rtrain/model/clip_gradients.hpp>
-#include <rtrain/model/faster_way.hpp>
 #include <rtrain/model/filling_streams.hpp>
 #include <rtrain/model/finite.hpp>
-#include <rtrain/model/gradient_arena.hpp>
 #include <rtrain/model/gradient_store.hpp>
 #include <rtrain/model/gradient_writer.hpp>
 #include <rtrain/model/hooks/select.hpp>
+#include <rtrain/model/in_place_gradients.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/tree_sum.hpp>
 #include <rtrain/process/collective_label.hpp>
@@ -27,7 +25,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -55,6 +52,7 @@ public:
         }
         buckets_.clear();
         places_.assign(parameters_.size(), {});
+        in_place_.clear();
         for (const auto& plan : plan_buckets(parameters_, wanted, options_)) {
             const CollectiveLabel purpose(name_of(plan, parameters_) + " in " + model_);
             Bucket bucket;
@@ -71,7 +69,7 @@ public:
             }
             bucket.scale = scale_of(bucket.memory);
             if (options_.gradient_as_bucket_view) {
-                make_pieces(bucket, plan);
+                in_place_.add(*bucket.reduction, plan);
             }
             for (const auto& [index, offset] : plan.members) {
                 places_[index].bucket = buckets_.size();
@@ -80,7 +78,7 @@ public:
             }
             buckets_.push_back(std::move(bucket));
         }
-        make_arena();
+        in_place_.make_arena();
     }
 
     void divide_by(double divisor) override {
@@ -127,15 +125,7 @@ public:
         return places_[parameter].view.defined();
     }
 
-    void enter_backward() override {
-        if (arena_) {
-            faster_.begin();
-            if (faster_.way() == in_place) {
-                arena_->begin();
-                GradientArena::enter(arena_);
-            }
-        }
-    }
+    void enter_backward() override { in_place_.enter_backward(); }
 
     /// Skips buckets without an expected parameter.
     void begin(const std::vector<bool>& expected) override {
@@ -145,10 +135,8 @@ public:
                 bucket.missing += expected[i] ? 1U : 0U;
             }
             bucket.trains = bucket.missing > 0;
-            for (const std::size_t i : bucket.parameters) {
-                use_piece(bucket, places_[i], 0);
-            }
         }
+        in_place_.begin();
         next_ = 0;
     }
 
@@ -158,11 +146,8 @@ public:
         at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
         Place& to = places_[parameter];
         Bucket& bucket = buckets_[to.bucket];
-        note_arrival(to);
-        if (is_in_arena(parameter)) {
-            use_piece(bucket, to, *bucket.scale.const_data_ptr<float>());
-        }
-        if (to.is_piece) {
+        in_place_.note(parameter);
+        if (in_place_.take(parameter, bucket.scale)) {
             --bucket.missing;
             return;
         }
@@ -175,7 +160,7 @@ public:
             gradient = to.view;
         }
     }
-    void accumulate(std::size_t parameter) override { note_arrival(places_[parameter]); }
+    void accumulate(std::size_t parameter) override { in_place_.note(parameter); }
     void contribute_zeros(std::size_t parameter) override {
         places_[parameter].view.zero_();
         Bucket& bucket = buckets_[places_[parameter].bucket];
@@ -220,7 +205,7 @@ public:
                 buckets_[i].reduction->wait();
             }
         }
-        faster_.end();
+        in_place_.end();
     }
 
     /// With a tree: the contents of the places become a leaf of it.
@@ -240,15 +225,15 @@ public:
     }
 
     [[nodiscard]] bool is_finite(std::size_t parameter) override {
-        return all_finite(place(parameter));
+        return all_finite(mean(parameter));
     }
     [[nodiscard]] bool holds_nan(std::size_t parameter) override {
-        return place(parameter).isnan().any().item<bool>();
+        return mean(parameter).isnan().any().item<bool>();
     }
 
     void finalize(std::size_t parameter, bool used, bool sparse) override {
-        if (!used || sparse || places_[parameter].is_piece) {
-            return; // unused: it stays what it was; sparse, piece: it is averaged already
+        if (!used || sparse || in_place_.holds(parameter)) {
+            return; // unused: it stays what it was; else: it is averaged already
         }
         at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
         if (options_.gradient_as_bucket_view) {
@@ -286,85 +271,24 @@ private:
         FillingStreams filled;               ///< by this backward
         std::unique_ptr<BucketReduction> reduction;
         TreeReduction* tree = nullptr; ///< `reduction`, if it is a tree
-        std::shared_ptr<comm::BucketPieces> pieces;
     };
     struct Place {
         std::size_t bucket = 0;
         at::Tensor view;
-        std::optional<std::size_t> piece = std::nullopt; ///< of the bucket, for large gradients
-        std::size_t in_arena = 0;                        ///< number of the piece there
-        bool is_piece = false;                           ///< in this pass, the gradient is there
     };
 
-    /// The parameter's place: its shape and strides, in its bucket's memory or in the arena.
+    /// The parameter's place: its shape and strides, in its bucket's memory.
     [[nodiscard]] const at::Tensor& place(std::size_t parameter) const {
-        const Place& place = places_[parameter];
-        return place.is_piece ? parameters_[parameter].tensor.grad() : place.view;
+        return places_[parameter].view;
+    }
+    [[nodiscard]] const at::Tensor& mean(std::size_t parameter) const {
+        return in_place_.holds(parameter) ? parameters_[parameter].tensor.grad() : place(parameter);
     }
     /// True if the parameter's gradient is that memory.
     [[nodiscard]] bool holds_gradient(std::size_t parameter) const {
         const at::Tensor& gradient = parameters_[parameter].tensor.grad();
         return gradient.defined() && !gradient.is_sparse() &&
                gradient.const_data_ptr() == place(parameter).const_data_ptr();
-    }
-
-    /// Gives large gradients of a bucket places in an arena, if ranks can read them there.
-    void make_pieces(Bucket& bucket, const BucketPlan& plan) {
-        std::vector<comm::Piece> pieces;
-        std::vector<std::size_t> owners;
-        for (const auto& [index, offset] : plan.members) {
-            const at::Tensor& parameter = parameters_[index].tensor;
-            if (parameter.nbytes() >= least_in_arena && parameter.is_non_overlapping_and_dense()) {
-                pieces.push_back({offset, parameter.numel()});
-                owners.push_back(index);
-            }
-        }
-        if (!pieces.empty()) {
-            bucket.pieces = bucket.reduction->make_pieces(std::move(pieces));
-        }
-        for (std::size_t i = 0; bucket.pieces && i < owners.size(); ++i) {
-            places_[owners[i]].piece = i;
-        }
-    }
-    void make_arena() {
-        std::vector<GradientArena::Gradient> gradients;
-        std::vector<std::shared_ptr<void>> owners;
-        for (const Bucket& bucket : buckets_) {
-            for (const std::size_t i : bucket.parameters) {
-                if (places_[i].piece) {
-                    places_[i].in_arena = gradients.size();
-                    const at::Tensor& parameter = parameters_[i].tensor;
-                    gradients.push_back(
-                        {parameter, {bucket.pieces->mine(*places_[i].piece), parameter.nbytes()}});
-                }
-            }
-            owners.push_back(bucket.pieces);
-        }
-        arena_ = gradients.empty() ? nullptr
-                                   : std::make_shared<GradientArena>(gradients, std::move(owners));
-    }
-
-    void note_arrival(const Place& place) {
-        if (place.piece) {
-            arena_->arrived(place.in_arena);
-        }
-    }
-    /// True if backward has allocated the parameter's gradient in its place in the arena.
-    [[nodiscard]] bool is_in_arena(std::size_t parameter) const {
-        const Place& place = places_[parameter];
-        const at::Tensor& gradient = parameters_[parameter].tensor.grad();
-        return place.piece &&
-               gradient.const_data_ptr() == buckets_[place.bucket].pieces->mine(*place.piece) &&
-               gradient.sizes() == place.view.sizes() &&
-               gradient.strides() == place.view.strides() &&
-               gradient.scalar_type() == place.view.scalar_type();
-    }
-    /// Sets where ranks find a gradient, once they reduce its bucket. `factor` 0: in the bucket.
-    static void use_piece(Bucket& bucket, Place& place, float factor) {
-        if (place.piece) {
-            bucket.pieces->use(*place.piece, factor);
-            place.is_piece = factor != 0;
-        }
     }
 
     /// A tree divides by the number of ranks at its root.
@@ -385,11 +309,6 @@ private:
         return checkpoint::crc32c(text);
     }
 
-    /// Ways of a pass. Reading other ranks' gradients in place is slower than copying where they
-    /// are in another cache.
-    static constexpr std::size_t in_place = 0;
-    static constexpr std::size_t least_in_arena = std::size_t{1} << 16; ///< bytes
-
     AnyBackend& backend_;
     std::string model_;
     const DataParallelOptions& options_;
@@ -401,8 +320,7 @@ private:
     std::vector<Bucket> buckets_;
     std::size_t next_ = 0; ///< the first bucket that is not being reduced
     GradientWriter writer_;
-    FasterWay faster_;                     ///< in_place or copying
-    std::shared_ptr<GradientArena> arena_; ///< null: all gradients are copied
+    InPlaceGradients in_place_{parameters_};
 };
 
 } // namespace rtrain::detail

@@ -2,10 +2,9 @@
 /// @file
 /// Averages gradients over ranks while backward runs: the engine of `worker.prepare(model)`.
 ///
-/// A hook on each parameter (parameter_hook.hpp) copies gradient / size into the parameter's place
-/// in a flat bucket (buckets.hpp). A full bucket is reduced immediately, in the order of buckets so
-/// that all ranks communicate alike (bucket_reduction.hpp). When backward ends (backward_pass.hpp),
-/// the averager waits for reductions in flight, and averages sparse gradients (sparse_mean.hpp).
+/// A hook on each parameter (parameter_hook.hpp) passes its gradient to a flat bucket (buckets.hpp),
+/// which is reduced once it is full, in the same order on all ranks (bucket_reduction.hpp). When
+/// backward ends (backward_pass.hpp), the reducer waits, and averages sparse gradients.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -79,7 +78,6 @@ public:
     void set_pass_hooks(PassHooks hooks) { pass_hooks_ = std::move(hooks); }
 
     void enter_backward() { store_->enter_backward(); }
-
     /// Weights the next passes for the loop's current batch.
     void follow_batch() {
         weight_.follow(weight_applies());
@@ -156,8 +154,7 @@ private:
         if (pass_.consume_interruption()) { // gradients of that pass do not count
             use_.forget_used();
         }
-        // An undefined gradient counts as zeros; where parameters may be unused, it counts as
-        // unused, as in PyTorch's DDP.
+        // An undefined gradient counts as zeros or, where parameters may be unused, as unused.
         const bool defined = parameters_[index].tensor.grad().defined();
         if (!defined && options_.find_unused_parameters) {
             return;
@@ -172,7 +169,7 @@ private:
         }
     }
 
-    /// True if this gradient is part of a pass that goes through the store.
+    /// True if this gradient goes through the store.
     bool mark_ready(std::size_t index) {
         if (!sync_ && !store_->handles_no_sync()) {
             return false;

@@ -18,7 +18,7 @@
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/observers.hpp>
 #include <rtrain/journal/result.hpp>
-#include <rtrain/launch/control/event_format.hpp>
+#include <rtrain/launch/control/event_text.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/watch/peer_watchdog.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// All events between driver and ranks, except the Hello and the reports. Their wire format is in
-/// event_format.hpp. Cost tier 0: std only.
+/// event_text.hpp. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/failure.hpp>

@@ -13,7 +13,7 @@
 #include <rtrain/base/clean_text.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/launch/control/event_format.hpp>
+#include <rtrain/launch/control/event_text.hpp>
 #include <rtrain/launch/control/events.hpp>
 #include <rtrain/launch/control/frame_reader.hpp>
 #include <rtrain/launch/control/rank_report.hpp>
