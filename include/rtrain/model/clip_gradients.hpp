@@ -7,6 +7,7 @@
 #include <rtrain/model/recording.hpp>
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
 #include <cmath>
