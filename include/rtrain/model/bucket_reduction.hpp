@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The reduction of a bucket of gradients to its mean over ranks: the interface that the averager
+/// The reduction of a bucket of gradients to its mean over ranks: the interface that the reducer
 /// drives, and the plain implementation. The others are in hooks/ and tree_sum.hpp.
 #pragma once
 

@@ -63,11 +63,11 @@ public:
             averaging.hook = hook::None{}; // only checks what the bare model does
             averaging.find_unused_parameters = true;
         }
-        averager_ = std::make_unique<Reducer>(*backend_, module, averaging,
+        reducer_ = std::make_unique<Reducer>(*backend_, module, averaging,
                                               alone() || !make_store ? make_buckets(module->name())
                                                                      : make_store);
-        averager_->set_pass_hooks({[this] { begin_pass(); }, [this] { end_pass(); }});
-        start_->begin = [this] { averager_->enter_backward(); };
+        reducer_->set_pass_hooks({[this] { begin_pass(); }, [this] { end_pass(); }});
+        start_->begin = [this] { reducer_->enter_backward(); };
         start_->end = &GradientArena::leave;
     }
 
@@ -84,10 +84,10 @@ public:
         }
         if (at::GradMode::is_enabled()) {
             start_->reached = true;
-            if (averager_) {
+            if (reducer_) {
                 GradientArena::leave(); // where an exception has ended backward
-                averager_->require_unchanged();
-                averager_->follow_batch();
+                reducer_->require_unchanged();
+                reducer_->follow_batch();
             }
         }
         synchronize_buffers();
@@ -100,14 +100,14 @@ public:
     }
 
     [[nodiscard]] std::uint64_t next_pass() const override {
-        return averager_ ? averager_->next_pass() : 0;
+        return reducer_ ? reducer_->next_pass() : 0;
     }
     void set_sync(bool sync) override {
-        if (averager_) {
-            averager_->set_sync(sync);
+        if (reducer_) {
+            reducer_->set_sync(sync);
         }
     }
-    [[nodiscard]] bool sync() const override { return !averager_ || averager_->sync(); }
+    [[nodiscard]] bool sync() const override { return !reducer_ || reducer_->sync(); }
 
     double clip(double max_norm, double norm_type, bool error_if_nonfinite) override {
         const torch::NoGradGuard no_grad;
@@ -130,7 +130,7 @@ public:
     }
 
     [[nodiscard]] std::size_t bucket_count() const override {
-        return averager_ ? averager_->bucket_count() : 0;
+        return reducer_ ? reducer_->bucket_count() : 0;
     }
 
     [[nodiscard]] std::vector<at::Tensor> ignored() const override {
@@ -156,25 +156,25 @@ public:
     }
     [[nodiscard]] bool is_gone() const override { return module_.expired(); }
     void check_parameters(checkpoint::Compared* later) override {
-        if (averager_ && averager_->sync()) {
+        if (reducer_ && reducer_->sync()) {
             const bool all_wait = options_.group == nullptr && stepped().size() >= shared().size();
-            averager_->check_parameters(all_wait ? later : nullptr);
+            reducer_->check_parameters(all_wait ? later : nullptr);
         }
     }
     void save_hook(StateWriter out, bool by_rows) override {
-        if (averager_) {
+        if (reducer_) {
             RankStateWriter writer(std::move(out), *backend_, by_rows);
-            averager_->save_hooks(writer);
+            reducer_->save_hooks(writer);
         }
     }
     void load_hook(const StateReader& in) override {
-        if (averager_) {
-            averager_->load_hooks(in);
+        if (reducer_) {
+            reducer_->load_hooks(in);
         }
     }
 
     [[nodiscard]] HookRanks* ranks() override {
-        return averager_ && !alone() ? backend_.get() : nullptr;
+        return reducer_ && !alone() ? backend_.get() : nullptr;
     }
     void set_join(JoinedRanks* joined, std::size_t number) override {
         const bool rounds = std::holds_alternative<hook::PowerSgd>(options_.hook) ||
@@ -186,11 +186,11 @@ public:
                 "join() divides gradients by the number of active ranks, but the hooks PowerSgd "
                 "and Custom and reduction_order micro_batches do not; remove one of the two");
         }
-        averager_->set_join(joined, number);
+        reducer_->set_join(joined, number);
     }
     void shadow(const JoinedRanks::Next& next) override {
         if (next.step == JoinedRanks::Step::backward) {
-            averager_->shadow_pass(next.active);
+            reducer_->shadow_pass(next.active);
         } else if (const auto held = module_.lock()) {
             broadcast_coalesced(*backend_, unversioned_buffers(*held, options_.ignore),
                                 next.first_active);
@@ -209,7 +209,7 @@ protected:
     }
     /// The model's gradients, in few tensors.
     [[nodiscard]] std::vector<at::Tensor> gradients() const {
-        return averager_ ? averager_->gradients() : own_gradients();
+        return reducer_ ? reducer_->gradients() : own_gradients();
     }
 
 private:
@@ -236,8 +236,8 @@ private:
                 throw_changed_since_capture("parameters were frozen or unfrozen, or train() or "
                                             "eval() was called on a module,");
             }
-            if (averager_) {
-                averager_->require_unchanged();
+            if (reducer_) {
+                reducer_->require_unchanged();
             }
         });
     }
@@ -250,7 +250,7 @@ private:
         if (options_.autocast) {
             throw_without_autocast(module_.lock()->name());
         }
-        averager_->follow_batch();
+        reducer_->follow_batch();
     }
     /// Gives a model that was called without its handle rank 0's buffers, before its next forward
     /// pass; this backward pass still needed its own.
@@ -280,9 +280,9 @@ private:
         }
         const StepClock::In waiting(StepPart::communication);
         int root = 0;
-        if (auto* const joined = averager_->joined(); joined != nullptr) {
+        if (auto* const joined = reducer_->joined(); joined != nullptr) {
             using Step = JoinedRanks::Step;
-            root = joined->announce(Step::buffers, averager_->joined_as()).first_active;
+            root = joined->announce(Step::buffers, reducer_->joined_as()).first_active;
         }
         broadcast_coalesced(*backend_, std::move(buffers), root);
     }
@@ -329,7 +329,7 @@ private:
     DataParallelOptions options_;
     std::weak_ptr<torch::nn::Module> module_;
     c10::intrusive_ptr<BatchNormRanks> batch_norms_; ///< keeps them connected
-    std::unique_ptr<Reducer> averager_;
+    std::unique_ptr<Reducer> reducer_;
     std::vector<ParameterHook> marks_;
     /// Reached after a forward pass through the handle, or once backward from its output has begun.
     std::shared_ptr<BackwardStart> start_ = std::make_shared<BackwardStart>();

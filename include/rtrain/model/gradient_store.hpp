@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Stores a model's gradients while backward computes them, and reduces them to means over ranks.
-/// The averager (gradient_averager.hpp) decides which gradients are expected, and when a pass
+/// The reducer (reducer.hpp) decides which gradients are expected, and when a pass
 /// begins and ends. Gradients are kept in buckets that every rank holds (gradient_buckets.hpp), or
 /// in shards, of which each rank holds its own (gradient_shards.hpp).
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Notifies the averager of a parameter's gradients: a hook on the tensor itself.
+/// Notifies the reducer of a parameter's gradients: a hook on the tensor itself.
 ///
 /// Autograd's node that accumulates a gradient is replaced when a tensor gets other data
 /// (torch::load, set_data, Module::to), and hooks of the node are lost with it. Those of the tensor

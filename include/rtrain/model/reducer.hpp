@@ -46,7 +46,7 @@ namespace rtrain::detail {
 class Reducer final : private GradientListener {
 public:
     /// `model`'s parameters have the same order, shapes and types on all ranks. `backend` outlives
-    /// this object. Collective. Throws ModelError [RT-M5] when another averager has one of the
+    /// this object. Collective. Throws ModelError [RT-M5] when another reducer has one of the
     /// trainable parameters.
     Reducer(AnyBackend& backend, const std::shared_ptr<torch::nn::Module>& model,
             const DataParallelOptions& options, const MakeStore& make_store)
