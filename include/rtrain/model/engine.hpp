@@ -64,8 +64,8 @@ public:
             averaging.find_unused_parameters = true;
         }
         reducer_ = std::make_unique<Reducer>(*backend_, module, averaging,
-                                              alone() || !make_store ? make_buckets(module->name())
-                                                                     : make_store);
+                                             alone() || !make_store ? make_buckets(module->name())
+                                                                    : make_store);
         reducer_->set_pass_hooks({[this] { begin_pass(); }, [this] { end_pass(); }});
         start_->begin = [this] { reducer_->enter_backward(); };
         start_->end = &GradientArena::leave;

@@ -2,9 +2,10 @@
 /// @file
 /// Averages gradients over ranks while backward runs: the engine of `worker.prepare(model)`.
 ///
-/// A hook on each parameter (parameter_hook.hpp) passes its gradient to a flat bucket (buckets.hpp),
-/// which is reduced once it is full, in the same order on all ranks (bucket_reduction.hpp). When
-/// backward ends (backward_pass.hpp), the reducer waits, and averages sparse gradients.
+/// A hook on each parameter (parameter_hook.hpp) passes its gradient to a flat bucket
+/// (buckets.hpp), which is reduced once it is full, in the same order on all ranks
+/// (bucket_reduction.hpp). When backward ends (backward_pass.hpp), the reducer waits, and averages
+/// sparse gradients.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
