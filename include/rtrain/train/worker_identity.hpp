@@ -34,6 +34,9 @@ public:
     /// The device that this rank computes on.
     [[nodiscard]] at::Device device() const { return backend_->device().value_or(at::kCPU); }
 
+    /// RunConfig::fast_dev_run: the number of batches after which loops end; 0: none.
+    [[nodiscard]] int fast_dev_run() const noexcept { return options_.run.fast_dev_run; }
+
     /// TrainerOptions::config.
     [[nodiscard]] const Config& config() const noexcept { return options_.config; }
 
