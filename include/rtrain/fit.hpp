@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Fit: trains a module with training_step, as Lightning's Trainer does. A functor for Trainer::fit.
-/// Guide: docs/fit.md
+/// Fit: trains a module with training_step, as Lightning's Trainer does. A functor for
+/// Trainer::fit. Guide: docs/fit.md
 ///
 /// @code
 /// trainer.fit(rtrain::Fit<Classifier>{{.max_epochs = 10, .batch_size = 64}});
@@ -71,8 +71,8 @@ public:
         }
     }
 
-    /// Returns a function for Trainer::fit that reports what validation_step logs, under "val/", for
-    /// a checkpoint of this Fit. Give its run a name of its own.
+    /// Returns a function for Trainer::fit that reports what validation_step logs, under "val/",
+    /// for a checkpoint of this Fit. Give its run a name of its own.
     [[nodiscard]] auto validate(Checkpoint checkpoint) const {
         static_assert(detail::HasValidationStep<M>,
                       "rtrain: Fit::validate() needs `auto validation_step(const "

@@ -17,8 +17,8 @@ namespace rtrain::detail {
 struct FitFacts {
     int ranks = 1;
     bool is_automatic = true;
-    bool has_validation = false; ///< a step, and rows
-    int accumulate = 1;          ///< in the first epoch
+    bool has_validation = false;           ///< a step, and rows
+    int accumulate = 1;                    ///< in the first epoch
     std::optional<std::int64_t> batches{}; ///< of this rank in an epoch; empty: unknown
 };
 

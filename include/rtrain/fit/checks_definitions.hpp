@@ -46,19 +46,19 @@ RTRAIN_DOOR void check_fit(const FitOptions& options, const FitFacts& facts) {
           std::tuple("fast_dev_run", options.fast_dev_run, 0),
           std::tuple("sanity_val_batches", options.sanity_val_batches, 0)}) {
         if (value < least) {
-            throw ConfigError("RT-F10", concat("Fit: ", name, " is ", value, "; expected at least ",
-                                               least));
+            throw ConfigError("RT-F10",
+                              concat("Fit: ", name, " is ", value, "; expected at least ", least));
         }
     }
     if (!(options.clip_norm >= 0) || !(options.clip_value >= 0) ||
         (options.clip_norm > 0 && options.clip_value > 0)) {
-        throw ConfigError("RT-F10", concat("Fit: clip_norm is ", options.clip_norm,
-                                           " and clip_value ", options.clip_value,
-                                           "; set one of the two, to more than 0"));
+        throw ConfigError("RT-F10",
+                          concat("Fit: clip_norm is ", options.clip_norm, " and clip_value ",
+                                 options.clip_value, "; set one of the two, to more than 0"));
     }
     check_accumulate(options, facts.accumulate, facts.ranks);
-    if (!facts.is_automatic && (facts.accumulate != 1 || options.clip_norm > 0 ||
-                                options.clip_value > 0)) {
+    if (!facts.is_automatic &&
+        (facts.accumulate != 1 || options.clip_norm > 0 || options.clip_value > 0)) {
         throw ConfigError("RT-F11", "Fit: accumulate, clip_norm and clip_value are for automatic "
                                     "optimization, but the module sets automatic_optimization = "
                                     "false; remove them, and do it in training_step");
@@ -76,13 +76,11 @@ RTRAIN_DOOR void check_fit(const FitOptions& options, const FitFacts& facts) {
                                            "\", or the module has no validation_step; add both, or "
                                            "remove val_every_steps"));
     }
-    for (const auto& [name, limit] :
-         {std::pair("limit_train_batches", options.limit_train_batches),
-          std::pair("overfit_batches", options.overfit_batches)}) {
+    for (const auto& [name, limit] : {std::pair("limit_train_batches", options.limit_train_batches),
+                                      std::pair("overfit_batches", options.overfit_batches)}) {
         if (facts.batches && limit > *facts.batches) {
-            throw ConfigError("RT-F10",
-                              concat("Fit: ", name, " is ", limit, ", but an epoch has ",
-                                     *facts.batches, " batches; lower it, or remove it"));
+            throw ConfigError("RT-F10", concat("Fit: ", name, " is ", limit, ", but an epoch has ",
+                                               *facts.batches, " batches; lower it, or remove it"));
         }
     }
 }

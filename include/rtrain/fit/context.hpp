@@ -194,8 +194,7 @@ private:
         }
         constexpr auto set = [](DataParallelOptions& parallel, const FitOptions& of) {
             if (of.precision != Precision::float32) {
-                parallel.autocast =
-                    of.precision == Precision::bfloat16 ? at::kBFloat16 : at::kHalf;
+                parallel.autocast = of.precision == Precision::bfloat16 ? at::kBFloat16 : at::kHalf;
             }
             if (of.last_window == LastWindow::carry) { // as with micro-batches
                 parallel.weight_by_rows = false;

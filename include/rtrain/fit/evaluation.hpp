@@ -47,11 +47,11 @@ public:
         this->template call<setup_hook>(step_);
         auto batches = worker_.dataset_shard(dataset).batches(
             {.size = options_.batch_size, .threads = options_.threads, .each_row_once = true});
-        this->template evaluate<Hooks>(
-            step_, stage, logged, batches, options_.limit_val_batches,
-            [&](const data::Batch& batch) {
-                this->run_step(step_, [&] { return each(*model_, batch, step_); });
-            });
+        this->template evaluate<Hooks>(step_, stage, logged, batches, options_.limit_val_batches,
+                                       [&](const data::Batch& batch) {
+                                           this->run_step(
+                                               step_, [&] { return each(*model_, batch, step_); });
+                                       });
         this->template call<teardown_hook>(step_);
         worker_.report({}, logged.values());
     }
@@ -62,10 +62,9 @@ public:
         std::vector<at::Tensor> predictions;
         this->template call<setup_hook>(step_);
         this->template evaluate<PredictHooks>(
-            step_, Stage::predict, logged, consecutive_batches(), 0,
-            [&](const data::Batch& batch) {
-                predictions.push_back(model_.call(
-                    [&] { return at::Tensor(model_->predict_step(batch, step_)); }));
+            step_, Stage::predict, logged, consecutive_batches(), 0, [&](const data::Batch& batch) {
+                predictions.push_back(
+                    model_.call([&] { return at::Tensor(model_->predict_step(batch, step_)); }));
             });
         this->template call<teardown_hook>(step_);
         return gathered_rows(worker_, predictions.empty() ? at::Tensor() : at::cat(predictions));

@@ -13,7 +13,8 @@
 
 namespace rtrain {
 
-/// A callback of Fit that freezes parameters until an epoch, as Lightning's BackboneFinetuning does.
+/// A callback of Fit that freezes parameters until an epoch, as Lightning's BackboneFinetuning
+/// does.
 struct Freeze {
     std::string parameters{}; ///< prefix of their names, such as "backbone."; empty: all
     /// The first epoch in which they train.
@@ -29,9 +30,8 @@ struct Freeze {
             }
         }
         if (!found) {
-            throw ConfigError("RT-F18",
-                              detail::concat("Freeze: no parameter's name begins with \"",
-                                             parameters, "\"; see named_parameters()"));
+            throw ConfigError("RT-F18", detail::concat("Freeze: no parameter's name begins with \"",
+                                                       parameters, "\"; see named_parameters()"));
         }
     }
 };

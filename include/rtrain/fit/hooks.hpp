@@ -74,7 +74,7 @@ using OfReader = HookArguments<const StateReader>;
     struct name##_hook {                                                                           \
         using Arguments = arguments;                                                               \
         template <class T, class... A>                                                             \
-        static constexpr bool takes = requires(T& t, A&... a) {                                    \
+        static constexpr bool takes = requires(T & t, A&... a) {                                   \
             t.name(a...);                                                                          \
         };                                                                                         \
         template <class T, class... Before, class... A>                                            \
@@ -88,8 +88,8 @@ RTRAIN_FIT_HOOKS(RTRAIN_FIT_HOOK)
 
 /// T has the hook. `Before`: see HookArguments.
 template <class T, class Hook, class... Before>
-inline constexpr bool has_hook =
-    Hook::template has<T>(typename Hook::Arguments(), HookArguments<Before...>());
+inline constexpr bool has_hook = Hook::template has<T>(typename Hook::Arguments(),
+                                                       HookArguments<Before...>());
 
 /// A callback that is called with a module `M` for one of the hooks.
 template <class C, class M>

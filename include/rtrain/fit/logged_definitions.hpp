@@ -21,10 +21,14 @@ namespace rtrain::detail {
 
 RTRAIN_DOOR double number_in(const at::Tensor& tensor) {
     switch (tensor.scalar_type()) {
-    case at::kFloat: return static_cast<double>(*tensor.const_data_ptr<float>());
-    case at::kDouble: return *tensor.const_data_ptr<double>();
-    case at::kLong: return static_cast<double>(*tensor.const_data_ptr<std::int64_t>());
-    default: return tensor.item<double>();
+    case at::kFloat:
+        return static_cast<double>(*tensor.const_data_ptr<float>());
+    case at::kDouble:
+        return *tensor.const_data_ptr<double>();
+    case at::kLong:
+        return static_cast<double>(*tensor.const_data_ptr<std::int64_t>());
+    default:
+        return tensor.item<double>();
     }
 }
 
@@ -38,9 +42,9 @@ RTRAIN_DOOR void Logged::add(std::string_view name, const StepValue& value, doub
     if (tensor != nullptr && (!tensor->defined() || tensor->numel() != 1)) {
         throw ConfigError("RT-F14",
                           concat("step.log(\"", name, "\") was given ",
-                                 tensor->defined() ? concat("a tensor of ", tensor->numel(),
-                                                            " elements")
-                                                   : std::string("an undefined tensor"),
+                                 tensor->defined()
+                                     ? concat("a tensor of ", tensor->numel(), " elements")
+                                     : std::string("an undefined tensor"),
                                  "; log a number or a tensor of one element, such as a mean"));
     }
     const bool is_read = tensor == nullptr || tensor->is_cpu();

@@ -68,7 +68,8 @@ public:
         this->template call<on_before_backward_hook>(loss, step_);
         model_.prepared()->end_forward(loss);
         {
-            const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
+            const c10::impl::ExcludeDispatchKeyGuard without_autocast(
+                c10::autocast_dispatch_keyset);
             scaler_.scale(loss).backward();
         }
         this->template call<on_after_backward_hook>(step_);
@@ -169,7 +170,8 @@ private:
         if (progress().window == 0) {
             window_ = window_passes(limit);
         }
-        if (options_.last_window == LastWindow::drop && window_ < plan_.accumulate(progress().epoch)) {
+        if (options_.last_window == LastWindow::drop &&
+            window_ < plan_.accumulate(progress().epoch)) {
             return false;
         }
         step_.rows_ = static_cast<double>(batch.size());
@@ -203,8 +205,8 @@ private:
     }
 
     void train_on(const data::Batch& batch) {
-        const at::Tensor loss = model_.call(
-            [&] { return at::Tensor(model_->training_step(batch, step_)); });
+        const at::Tensor loss =
+            model_.call([&] { return at::Tensor(model_->training_step(batch, step_)); });
         check_loss(loss);
         step_.log("loss", loss);
         if (progress().window == 1) {
@@ -445,7 +447,7 @@ private:
     }
 
     std::optional<data::Batches> batches_;
-    int batches_of_ = 0; ///< accumulate of batches_
+    int batches_of_ = 0;                        ///< accumulate of batches_
     std::optional<std::int64_t> epoch_batches_; ///< without limits
     GradScaler scaler_;
     Plan plan_;

@@ -16,8 +16,8 @@ namespace rtrain {
 /// "lr.1" and so on for further groups and optimizers.
 struct LrMonitor {
     /// Called by Fit.
-    void on_before_optimizer_step(torch::nn::Module& /*module*/,
-                                  torch::optim::Optimizer& optimizer, Step& step) const {
+    void on_before_optimizer_step(torch::nn::Module& /*module*/, torch::optim::Optimizer& optimizer,
+                                  Step& step) const {
         std::size_t number = 0;
         for (std::size_t i = 0; i < step.optimizers(); ++i) {
             for (const auto& group : step.optimizer(i).param_groups()) {

@@ -62,7 +62,8 @@ concept StepsOptimizer = requires(M& module, Step& step, const std::function<voi
 } // namespace detail
 
 /// A module that Fit trains: a torch::nn::Module with
-/// - `at::Tensor training_step(const rtrain::data::Batch& batch, rtrain::Step& step)`, which returns
+/// - `at::Tensor training_step(const rtrain::data::Batch& batch, rtrain::Step& step)`, which
+/// returns
 ///   the loss, a mean over the rows of the batch. With `static constexpr bool
 ///   automatic_optimization = false` it may return anything, and calls step.backward() and
 ///   step.step<0>() itself.
@@ -93,8 +94,9 @@ struct ExplainModule {
                   "rtrain: FitModule not met: give the module `auto configure_optimizers(const "
                   "rtrain::Plan& plan)` [RT-F4]");
 #define RTRAIN_FIT_MEMBER(name, is_met, signature)                                                 \
-    static_assert(!requires { &M::name; } || is_met<M>, "rtrain: this module's `" #name            \
-                                                        "` is not `" signature "` [RT-F5]");
+    static_assert(                                                                                 \
+        !requires { &M::name; } || is_met<M>,                                                      \
+        "rtrain: this module's `" #name "` is not `" signature "` [RT-F5]");
     RTRAIN_FIT_MEMBER(validation_step, HasValidationStep,
                       "auto validation_step(const rtrain::data::Batch& batch, rtrain::Step& step)")
     RTRAIN_FIT_MEMBER(test_step, HasTestStep,
@@ -104,14 +106,13 @@ struct ExplainModule {
         "at::Tensor predict_step(const rtrain::data::Batch& batch, rtrain::Step& step)")
     RTRAIN_FIT_MEMBER(configure_gradient_clipping, ClipsGradients,
                       "void configure_gradient_clipping(rtrain::Step& step)")
-    RTRAIN_FIT_MEMBER(
-        optimizer_step, StepsOptimizer,
-        "void optimizer_step(rtrain::Step& step, const std::function<void()>& next)")
+    RTRAIN_FIT_MEMBER(optimizer_step, StepsOptimizer,
+                      "void optimizer_step(rtrain::Step& step, const std::function<void()>& next)")
 #undef RTRAIN_FIT_MEMBER
 #define RTRAIN_FIT_HOOK(name, arguments, signature)                                                \
-    static_assert(!requires { &M::name; } || has_hook<M, name##_hook>,                             \
-                  "rtrain: this module's `" #name "` is not `void " #name "(" signature            \
-                  ")` [RT-F5]");
+    static_assert(                                                                                 \
+        !requires { &M::name; } || has_hook<M, name##_hook>,                                       \
+        "rtrain: this module's `" #name "` is not `void " #name "(" signature ")` [RT-F5]");
     RTRAIN_FIT_HOOKS(RTRAIN_FIT_HOOK)
 #undef RTRAIN_FIT_HOOK
 };
@@ -122,14 +123,16 @@ struct ExplainFitCallback {
     static_assert(std::copy_constructible<C>,
                   "rtrain: a callback of Fit is copied for each attempt: make it copyable [RT-F6]");
 #define RTRAIN_FIT_HOOK(name, arguments, signature)                                                \
-    static_assert(!requires { &C::name; } || has_hook<C, name##_hook, M>,                          \
-                  "rtrain: this callback's `" #name "` is not `void " #name                        \
-                  "(Module& module, " signature ")` [RT-F6]");
+    static_assert(                                                                                 \
+        !requires { &C::name; } || has_hook<C, name##_hook, M>,                                    \
+        "rtrain: this callback's `" #name "` is not `void " #name "(Module& module, " signature    \
+        ")` [RT-F6]");
     RTRAIN_FIT_HOOKS(RTRAIN_FIT_HOOK)
 #undef RTRAIN_FIT_HOOK
-    static_assert(HasAnyHook<C, M> || ChoosesAccumulation<C>,
-                  "rtrain: this callback of Fit has none of the hooks of docs/fit.md, such as `void "
-                  "on_train_epoch_end(Module& module, rtrain::Step& step)` [RT-F7]");
+    static_assert(
+        HasAnyHook<C, M> || ChoosesAccumulation<C>,
+        "rtrain: this callback of Fit has none of the hooks of docs/fit.md, such as `void "
+        "on_train_epoch_end(Module& module, rtrain::Step& step)` [RT-F7]");
 };
 
 } // namespace detail

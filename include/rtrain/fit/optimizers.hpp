@@ -93,8 +93,8 @@ void prepare_optimizers(Worker& worker, Given given, FitOptimizers& to) {
         using Prepared = decltype(worker.prepare(std::move(given.optimizer)));
         to.push_back(std::make_unique<FitOptimizerOf<Prepared>>(worker, std::move(given)));
     } else {
-        std::apply(
-            [&](auto&... each) { (prepare_optimizers(worker, std::move(each), to), ...); }, given);
+        std::apply([&](auto&... each) { (prepare_optimizers(worker, std::move(each), to), ...); },
+                   given);
     }
 }
 

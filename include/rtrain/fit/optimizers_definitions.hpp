@@ -15,9 +15,9 @@
 
 namespace rtrain::detail {
 
-RTRAIN_DOOR void FitOptimizer::schedule_by(
-    const std::variant<std::vector<schedule::Any>, PlateauOptions>& schedule,
-    OptimizeOptions options) {
+RTRAIN_DOOR void
+FitOptimizer::schedule_by(const std::variant<std::vector<schedule::Any>, PlateauOptions>& schedule,
+                          OptimizeOptions options) {
     options_ = std::move(options);
     if (const auto* const plateau = std::get_if<PlateauOptions>(&schedule)) {
         plateau_.emplace(get(), *plateau);
@@ -57,10 +57,10 @@ RTRAIN_DOOR void FitOptimizer::follow(const Config& metrics, const std::string& 
         for (const auto& item : metrics) {
             names += concat(names.empty() ? "" : ", ", '"', std::string(item.key()), '"');
         }
-        throw ConfigError("RT-F12", concat("Plateau follows \"", name,
-                                           "\", but the report has ", names,
-                                           "; log it, or set OptimizeOptions::monitor to one of "
-                                           "these"));
+        throw ConfigError("RT-F12",
+                          concat("Plateau follows \"", name, "\", but the report has ", names,
+                                 "; log it, or set OptimizeOptions::monitor to one of "
+                                 "these"));
     }
     plateau_->step(value->to_number<double>());
 }

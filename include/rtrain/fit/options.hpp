@@ -49,8 +49,8 @@ struct FitOptions {
     double clip_value = 0;                    ///< largest element of a gradient; 0: any
     Precision precision = Precision::float32; ///< in which the model computes
 
-    int val_every_epochs = 1;          ///< validates, if there are rows to validate on
-    std::int64_t val_every_steps = 0;  ///< instead: after every so many steps; 0: off
+    int val_every_epochs = 1;             ///< validates, if there are rows to validate on
+    std::int64_t val_every_steps = 0;     ///< instead: after every so many steps; 0: off
     std::int64_t limit_train_batches = 0; ///< of a rank in an epoch; 0: all
     std::int64_t limit_val_batches = 0;   ///< of a rank in a validation; 0: all
     /// Trains and validates on the first so many batches, without shuffling; 0: off.
@@ -63,7 +63,8 @@ struct FitOptions {
 
     /// Set: worker.enable_reproducibility(seed).
     std::optional<std::uint64_t> seed{};
-    bool detect_anomaly = false; ///< torch::autograd::DetectAnomalyGuard: names NaN's operator; slow
+    bool detect_anomaly =
+        false; ///< torch::autograd::DetectAnomalyGuard: names NaN's operator; slow
 
     /// How the model is prepared; `precision` sets autocast.
     std::variant<DataParallelOptions, ShardedOptions> prepare{};

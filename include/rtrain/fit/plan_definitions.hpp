@@ -17,13 +17,13 @@ namespace rtrain {
 
 RTRAIN_DOOR Plan::Plan(const FitOptions& options, int ranks, std::optional<std::int64_t> batches,
                        std::function<int(int)> accumulate)
-    : epochs_(options.fast_dev_run > 0 ? 1
-                                       : options.max_epochs.value_or(
-                                             options.max_steps > 0 ? std::numeric_limits<int>::max()
-                                                                   : 1)),
+    : epochs_(options.fast_dev_run > 0
+                  ? 1
+                  : options.max_epochs.value_or(
+                        options.max_steps > 0 ? std::numeric_limits<int>::max() : 1)),
       ranks_(ranks), batches_(batches), max_steps_(options.max_steps),
-      rows_per_step_(options.batch_size * accumulate(0) * ranks),
-      last_window_(options.last_window), accumulate_(std::move(accumulate)) {}
+      rows_per_step_(options.batch_size * accumulate(0) * ranks), last_window_(options.last_window),
+      accumulate_(std::move(accumulate)) {}
 
 RTRAIN_DOOR std::int64_t Plan::batches() const {
     if (!batches_) {

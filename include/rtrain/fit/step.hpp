@@ -48,9 +48,9 @@ protected:
 /// The counters of a training, which its checkpoints hold.
 struct FitProgress {
     int epoch = 0;
-    std::int64_t steps = 0; ///< optimizer steps
-    std::int64_t batch = 0; ///< of this rank in the epoch
-    int window = 0;         ///< batches of the current window that have run
+    std::int64_t steps = 0;      ///< optimizer steps
+    std::int64_t batch = 0;      ///< of this rank in the epoch
+    int window = 0;              ///< batches of the current window that have run
     std::int64_t unreported = 0; ///< steps since the last report
 };
 
@@ -92,8 +92,8 @@ public:
     /// Makes this epoch the last, once one rank has called it; see FitOptions::min_epochs.
     void stop() noexcept { is_to_stop_ = true; }
 
-    /// Runs backward from a loss, with `automatic_optimization = false`. Gradients are averaged over
-    /// ranks, and added to earlier ones.
+    /// Runs backward from a loss, with `automatic_optimization = false`. Gradients are averaged
+    /// over ranks, and added to earlier ones.
     void backward(const at::Tensor& loss) { actions_.backward(loss); }
     /// Zeroes the gradients of an optimizer, with `automatic_optimization = false`.
     template <std::size_t Number = 0>

@@ -38,8 +38,8 @@ enum class Reduction : unsigned char {
 /// the names in one small exchange, and exchanges the names only if they differ.
 class GrowingCollection final : public Collection {
 public:
-    /// Adds a value. `weight` is for means, for example the rows of the batch. Throws Error [RT-V46]
-    /// if the name is empty or has a different reduction.
+    /// Adds a value. `weight` is for means, for example the rows of the batch. Throws Error
+    /// [RT-V46] if the name is empty or has a different reduction.
     void update(std::string_view name, double value, double weight = 1,
                 Reduction reduction = Reduction::mean);
 

@@ -22,10 +22,14 @@ namespace internal {
 
 [[nodiscard]] inline std::unique_ptr<Metric> new_aggregate(Reduction reduction) {
     switch (reduction) {
-    case Reduction::sum: return std::make_unique<Sum>();
-    case Reduction::min: return std::make_unique<Min>();
-    case Reduction::max: return std::make_unique<Max>();
-    default: return std::make_unique<Mean>();
+    case Reduction::sum:
+        return std::make_unique<Sum>();
+    case Reduction::min:
+        return std::make_unique<Min>();
+    case Reduction::max:
+        return std::make_unique<Max>();
+    default:
+        return std::make_unique<Mean>();
     }
 }
 
@@ -35,10 +39,18 @@ RTRAIN_DOOR void GrowingCollection::update(std::string_view name, double value, 
                                            Reduction reduction) {
     Metric& metric = *member(name, reduction).metric;
     switch (reduction) {
-    case Reduction::mean: static_cast<Mean&>(metric).update(value, weight); break;
-    case Reduction::sum: static_cast<Sum&>(metric).update(value); break;
-    case Reduction::min: static_cast<Min&>(metric).update(value); break;
-    case Reduction::max: static_cast<Max&>(metric).update(value); break;
+    case Reduction::mean:
+        static_cast<Mean&>(metric).update(value, weight);
+        break;
+    case Reduction::sum:
+        static_cast<Sum&>(metric).update(value);
+        break;
+    case Reduction::min:
+        static_cast<Min&>(metric).update(value);
+        break;
+    case Reduction::max:
+        static_cast<Max&>(metric).update(value);
+        break;
     }
 }
 
@@ -47,16 +59,15 @@ RTRAIN_DOOR GrowingCollection::Member& GrowingCollection::member(std::string_vie
                                                                  Reduction reduction) {
     if (const auto found = members_.find(name); found != members_.end()) {
         if (found->second.reduction != reduction) {
-            throw Error("RT-V46",
-                        rtrain::detail::concat("\"", name, "\" is used with two reductions; give "
-                                               "each of them a different name"));
+            throw Error("RT-V46", rtrain::detail::concat("\"", name,
+                                                         "\" is used with two reductions; give "
+                                                         "each of them a different name"));
         }
         return found->second;
     }
-    Member& added = members_
-                        .emplace(std::string(name),
-                                 Member{reduction, internal::new_aggregate(reduction)})
-                        .first->second;
+    Member& added =
+        members_.emplace(std::string(name), Member{reduction, internal::new_aggregate(reduction)})
+            .first->second;
     clear();
     for (auto& [known, member] : members_) {
         add(known, *member.metric);

@@ -60,8 +60,8 @@ public:
     }
 
     /// Runs `function`, which uses the model, as a call of the handle runs forward: with rank 0's
-    /// buffers, under autocast, and timed. Backward starts from tensors that it returns. For methods
-    /// other than forward.
+    /// buffers, under autocast, and timed. Backward starts from tensors that it returns. For
+    /// methods other than forward.
     ///
     /// @code
     /// auto loss = model.call([&] { return model->loss_of(batch); });
