@@ -11,17 +11,17 @@
 #include <rtrain/base/compiled_for.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/fit/accumulate_by.hpp>
-#include <rtrain/fit/averaged_weights.hpp>
+#include <rtrain/fit/callbacks/accumulate_by.hpp>
+#include <rtrain/fit/callbacks/averaged_weights.hpp>
+#include <rtrain/fit/callbacks/freeze.hpp>
+#include <rtrain/fit/callbacks/lr_monitor.hpp>
+#include <rtrain/fit/callbacks/no_decay.hpp>
+#include <rtrain/fit/callbacks/update_batch_norm.hpp>
 #include <rtrain/fit/evaluation.hpp>
-#include <rtrain/fit/freeze.hpp>
 #include <rtrain/fit/loop.hpp>
-#include <rtrain/fit/lr_monitor.hpp>
 #include <rtrain/fit/module.hpp>
-#include <rtrain/fit/no_decay.hpp>
 #include <rtrain/fit/optimize.hpp>
 #include <rtrain/fit/options.hpp>
-#include <rtrain/fit/update_batch_norm.hpp>
 #include <rtrain/schedule.hpp>
 
 #include <concepts>
@@ -72,7 +72,7 @@ public:
     }
 
     /// Returns a function for Trainer::fit that reports what validation_step logs, under "val/",
-    /// for a checkpoint of this Fit. Give its run a name of its own.
+    /// for a checkpoint of this Fit. Give its run a different name.
     [[nodiscard]] auto validate(Checkpoint checkpoint) const {
         static_assert(detail::HasValidationStep<M>,
                       "rtrain: Fit::validate() needs `auto validation_step(const "

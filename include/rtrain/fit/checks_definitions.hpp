@@ -72,8 +72,8 @@ RTRAIN_DOOR void check_fit(const FitOptions& options, const FitFacts& facts) {
     }
     if (options.val_every_steps > 0 && !facts.has_validation) {
         throw ConfigError("RT-F13", concat("Fit: val_every_steps is ", options.val_every_steps,
-                                           ", but there is no data set \"", options.val,
-                                           "\", or the module has no validation_step; add both, or "
+                                           ", but the trainer has no data set \"", options.val,
+                                           "\", or the module no validation_step; add both, or "
                                            "remove val_every_steps"));
     }
     for (const auto& [name, limit] : {std::pair("limit_train_batches", options.limit_train_batches),

@@ -3,11 +3,11 @@
 /// FitLoop: the training of one Fit on a rank.
 #pragma once
 
-#include <rtrain/data/batches.hpp>
 #include <rtrain/fit/checks.hpp>
 #include <rtrain/fit/context.hpp>
 #include <rtrain/fit/gradients.hpp>
 #include <rtrain/fit/optimizers.hpp>
+#include <rtrain/fit/windows.hpp>
 #include <rtrain/model/grad_scaler.hpp>
 #include <rtrain/model/random_states.hpp>
 #include <rtrain/state/state.hpp>
@@ -40,15 +40,16 @@ public:
     FitLoop(W& worker, const Config& config, const FitOptions& options,
             const typename Base::Make& make, std::tuple<Callbacks...> callbacks)
         : Base(worker, config, options, make, std::move(callbacks)),
+          windows_(worker, options, accumulate(0)),
           scaler_({.enabled = options.precision == Precision::float16}),
-          plan_(options, worker.size(), counted_batches(),
-                [this](int epoch) { return passes_of(accumulate(epoch)); }),
+          plan_(options, worker.size(), windows_.batches(),
+                [this](int epoch) { return windows_.passes_of(accumulate(epoch)); }),
           step_(*this, plan_, worker.rank()) {
         check_fit(options, {.ranks = worker.size(),
                             .is_automatic = is_automatic,
                             .has_validation = validates(),
                             .accumulate = accumulate(0),
-                            .batches = epoch_batches_});
+                            .batches = windows_.all_batches()});
         step_.logged_ = &train_;
     }
 
@@ -131,9 +132,9 @@ private:
 
     void run_epoch(int epoch) {
         progress().epoch = epoch;
-        begin_batches(accumulate(epoch));
+        windows_.begin_epoch(accumulate(epoch));
         this->template call<on_train_epoch_start_hook>(step_);
-        for (const data::Batch& batch : *batches_) {
+        for (const data::Batch& batch : windows_.epoch()) {
             if (!run_batch(batch)) {
                 break;
             }
@@ -161,17 +162,12 @@ private:
         return options_.max_steps > 0 && step_.progress_.steps >= options_.max_steps;
     }
 
-    /// Runs a batch. Returns false after the last one of the epoch, or if it was left out.
+    /// Runs a batch. Returns false if it is left out, with those after it.
     bool run_batch(const data::Batch& batch) {
-        const std::int64_t limit = train_limit();
-        if ((limit > 0 && progress().batch >= limit) || has_made_all_steps()) {
-            return false;
-        }
         if (progress().window == 0) {
-            window_ = window_passes(limit);
+            window_ = has_made_all_steps() ? 0 : windows_.next(progress().batch);
         }
-        if (options_.last_window == LastWindow::drop &&
-            window_ < plan_.accumulate(progress().epoch)) {
+        if (window_ == 0 || windows_.ends_before(progress().batch)) {
             return false;
         }
         step_.rows_ = static_cast<double>(batch.size());
@@ -192,16 +188,6 @@ private:
             end_window();
         }
         return true;
-    }
-
-    /// The number of batches in the window that begins.
-    [[nodiscard]] int window_passes(std::int64_t limit) const {
-        const int whole = plan_.accumulate(step_.progress_.epoch);
-        if (options_.last_window == LastWindow::carry) {
-            return whole;
-        }
-        const std::int64_t left = limit > 0 ? limit - step_.progress_.batch : whole;
-        return static_cast<int>(std::min({std::int64_t{whole}, batches_->step_passes(), left}));
     }
 
     void train_on(const data::Batch& batch) {
@@ -279,7 +265,7 @@ private:
 
     void validate() {
         if constexpr (HasValidationStep<M>) {
-            run_validation(Stage::validate, val_limit());
+            run_validation(Stage::validate, windows_.limit(options_.limit_val_batches));
         }
     }
     /// Leaves no trace but in hooks.
@@ -370,18 +356,6 @@ private:
     [[nodiscard]] bool is_short() const {
         return options_.fast_dev_run > 0 || worker_.fast_dev_run() > 0;
     }
-    [[nodiscard]] std::int64_t least_limit(std::int64_t limit) const {
-        for (const std::int64_t other : {options_.overfit_batches, options_.fast_dev_run,
-                                         std::int64_t{worker_.fast_dev_run()}}) {
-            limit = other > 0 && limit > 0 ? std::min(limit, other) : std::max(limit, other);
-        }
-        return limit;
-    }
-    [[nodiscard]] std::int64_t train_limit() const {
-        return least_limit(options_.limit_train_batches);
-    }
-    [[nodiscard]] std::int64_t val_limit() const { return least_limit(options_.limit_val_batches); }
-
     /// FitOptions::accumulate, or what a callback chooses.
     [[nodiscard]] int accumulate(int epoch) const {
         int batches = options_.accumulate;
@@ -393,47 +367,6 @@ private:
         std::apply([&](const auto&... each) { (ask(each), ...); }, callbacks_);
         return batches;
     }
-    /// The number of batches of this rank in a step.
-    [[nodiscard]] int passes_of(int accumulate) const {
-        return adds_by_micro_batches(options_) ? std::max(accumulate / worker_.size(), 1)
-                                               : accumulate;
-    }
-    [[nodiscard]] data::Batches new_batches(int accumulate) {
-        const int passes = passes_of(accumulate);
-        const bool is_single = passes == 1 || options_.last_window == LastWindow::carry;
-        return worker_.dataset_shard(options_.train)
-            .batches({.size = options_.batch_size,
-                      .shuffle = options_.shuffle && options_.overfit_batches == 0,
-                      .micro_batches = is_single && !adds_by_micro_batches(options_)
-                                           ? 0
-                                           : std::int64_t{passes} * worker_.size(),
-                      .threads = options_.threads});
-    }
-    /// Keeps the batches of the previous epoch if the windows are the same.
-    void begin_batches(int accumulate) {
-        if (!batches_ || batches_of_ != accumulate) {
-            check_accumulate(options_, accumulate, worker_.size());
-            batches_.reset();
-            batches_.emplace(new_batches(accumulate));
-            batches_of_ = accumulate;
-        }
-    }
-    /// The number of this rank's batches in an epoch; empty if rows are not counted.
-    [[nodiscard]] std::optional<std::int64_t> counted_batches() {
-        check_accumulate(options_, accumulate(0), worker_.size());
-        begin_batches(accumulate(0));
-        try {
-            epoch_batches_ = batches_->size();
-        } catch (const DataError& error) {
-            if (error.code() != "RT-D71") {
-                throw;
-            }
-            return std::nullopt;
-        }
-        const std::int64_t limit = train_limit();
-        return limit > 0 ? std::min(limit, *epoch_batches_) : *epoch_batches_;
-    }
-
     [[nodiscard]] FitOptimizer& optimizer_of(std::size_t number) {
         if (number >= optimizers_.size()) {
             Base::refuse();
@@ -446,9 +379,7 @@ private:
         }
     }
 
-    std::optional<data::Batches> batches_;
-    int batches_of_ = 0;                        ///< accumulate of batches_
-    std::optional<std::int64_t> epoch_batches_; ///< without limits
+    FitWindows<W> windows_;
     GradScaler scaler_;
     Plan plan_;
     Step step_;

@@ -13,7 +13,7 @@
 
 namespace rtrain {
 
-/// What happens to the batches at the end of an epoch that do not fill a window of
+/// Treatment of the batches at the end of an epoch that do not fill a window of
 /// FitOptions::accumulate.
 enum class LastWindow : unsigned char {
     step,  ///< a step, whose loss is divided by their number
@@ -43,7 +43,7 @@ struct FitOptions {
     /// Batches of a rank in a step. With ReductionOrder::micro_batches those of all ranks, whose
     /// number must divide it.
     int accumulate = 1;
-    LastWindow last_window = LastWindow::step; ///< what becomes of batches that fill no window
+    LastWindow last_window = LastWindow::step; ///< batches that fill no window
 
     double clip_norm = 0;                     ///< largest norm of all gradients; 0: any
     double clip_value = 0;                    ///< largest element of a gradient; 0: any
@@ -66,7 +66,7 @@ struct FitOptions {
     bool detect_anomaly =
         false; ///< torch::autograd::DetectAnomalyGuard: names NaN's operator; slow
 
-    /// How the model is prepared; `precision` sets autocast.
+    /// Options of worker.prepare(model); `precision` sets autocast.
     std::variant<DataParallelOptions, ShardedOptions> prepare{};
     std::string train = "train"; ///< data set to train on
     std::string val = "val";     ///< data set to validate on; may be absent

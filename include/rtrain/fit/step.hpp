@@ -16,7 +16,7 @@
 
 namespace rtrain {
 
-/// What Fit is doing.
+/// The part of a training by Fit.
 enum class Stage : unsigned char {
     sanity_check, ///< trying validation before training
     train,        ///< training
@@ -32,7 +32,7 @@ class FitContext;
 template <class M, class W, class... Callbacks>
 class FitLoop;
 
-/// What a Step passes on to the loop.
+/// The loop of a Step.
 class FitActions {
 public:
     virtual void backward(const at::Tensor& loss) = 0;
@@ -75,7 +75,7 @@ public:
     }
     /// True in the last batch of a window of FitOptions::accumulate, in which optimizers step.
     [[nodiscard]] bool ends_window() const noexcept { return ends_window_; }
-    /// What Fit is doing.
+    /// The part of the training.
     [[nodiscard]] Stage stage() const noexcept { return stage_; }
     /// This rank.
     [[nodiscard]] int rank() const noexcept { return rank_; }

@@ -25,7 +25,7 @@
 
 namespace rtrain::metric {
 
-/// How the values of a name are combined, over updates and over ranks.
+/// Combines the values of a name, over updates and over ranks.
 enum class Reduction : unsigned char {
     mean, ///< weighted
     sum,  ///< of all values

@@ -6,11 +6,11 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/crc32c.hpp>
 #include <rtrain/base/packed.hpp>
-#include <rtrain/metric/collection_definitions.hpp>
 #include <rtrain/metric/growing_collection.hpp>
 #include <rtrain/state/state_io.hpp>
 
-#include <cstddef>
+#include <ATen/Functions.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -81,14 +81,9 @@ RTRAIN_DOOR void GrowingCollection::align(HookRanks& ranks) {
         names.put(name);
         names.put(static_cast<std::uint8_t>(member.reduction));
     }
-    rtrain::detail::Packer mine;
-    mine.put(checkpoint::crc32c(names.bytes()));
-    const std::string all = rtrain::detail::gather_bytes(ranks, mine.bytes());
-    bool differ = false;
-    for (std::size_t at = 0; at < all.size(); at += mine.bytes().size()) {
-        differ = differ || all.compare(at, mine.bytes().size(), mine.bytes()) != 0;
-    }
-    if (!differ) {
+    const at::Tensor mine =
+        at::full({1}, std::int64_t{checkpoint::crc32c(names.bytes())}, at::kLong);
+    if (ranks.all_gather(mine).eq(mine).all().item<bool>()) {
         return;
     }
     for (const std::string& theirs : rtrain::detail::all_gather(ranks, names.bytes())) {

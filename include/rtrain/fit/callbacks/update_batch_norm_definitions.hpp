@@ -3,7 +3,7 @@
 /// Behind the door update_batch_norm.hpp.
 #pragma once
 
-#include <rtrain/fit/update_batch_norm.hpp>
+#include <rtrain/fit/callbacks/update_batch_norm.hpp>
 #include <rtrain/model/sync_batch_norm.hpp>
 
 #include <torch/nn/modules/batchnorm.h>

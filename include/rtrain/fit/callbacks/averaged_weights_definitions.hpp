@@ -4,7 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/fit/averaged_weights.hpp>
+#include <rtrain/fit/callbacks/averaged_weights.hpp>
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>

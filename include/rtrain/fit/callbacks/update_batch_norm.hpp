@@ -67,5 +67,5 @@ void update_batch_norm(WorkerCollectives& worker, torch::nn::Module& model, Batc
 } // namespace rtrain
 
 #ifndef RTRAIN_COMPILED
-#include <rtrain/fit/update_batch_norm_definitions.hpp>
+#include <rtrain/fit/callbacks/update_batch_norm_definitions.hpp>
 #endif

@@ -138,5 +138,5 @@ private:
 } // namespace rtrain
 
 #ifndef RTRAIN_COMPILED
-#include <rtrain/fit/averaged_weights_definitions.hpp>
+#include <rtrain/fit/callbacks/averaged_weights_definitions.hpp>
 #endif
