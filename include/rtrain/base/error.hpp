@@ -147,6 +147,9 @@ namespace detail {
     if (is('U', {"114"})) {
         throw LaunchError(code, message);
     }
+    if (is('F', {"15", "16"})) {
+        throw ModelError(code, message);
+    }
     if (letter == 'U' && !is('U', {"88", "102", "105"})) {
         throw ConfigError(code, message);
     }
@@ -155,6 +158,7 @@ namespace detail {
     }
     switch (letter) {
     case 'C':
+    case 'F':
         throw ConfigError(code, message);
     case 'D':
         throw DataError(code, message);

@@ -19,12 +19,12 @@ public:
     Plan(const FitOptions& options, int ranks, std::optional<std::int64_t> batches,
          std::function<int(int epoch)> accumulate);
 
-    /// The number of optimizer steps. Throws DataError [RT-F20] if rows are not counted, unless
+    /// The number of optimizer steps. Throws ConfigError [RT-F20] if rows are not counted, unless
     /// max_steps is set.
     [[nodiscard]] std::int64_t steps() const;
     /// FitOptions::max_epochs.
     [[nodiscard]] int epochs() const noexcept { return epochs_; }
-    /// The number of batches of a rank in an epoch. Throws DataError [RT-F20] if rows are not
+    /// The number of batches of a rank in an epoch. Throws ConfigError [RT-F20] if rows are not
     /// counted.
     [[nodiscard]] std::int64_t batches() const;
     /// The number of ranks.
