@@ -27,6 +27,7 @@
 #include <concepts>
 #include <functional>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -78,9 +79,9 @@ public:
                       "rtrain: Fit::validate() needs `auto validation_step(const "
                       "rtrain::data::Batch& batch, rtrain::Step& step)` [RT-F9]");
         return [fit = *this, checkpoint](auto& worker, const Config& config) -> void {
-            fit.evaluation(worker, config, checkpoint)
+            fit.evaluation(worker, config, checkpoint, "val/")
                 .template run<detail::ValidationHooks>(
-                    Stage::validate, "val/", fit.options_.val,
+                    Stage::validate, fit.options_.val,
                     [](M& module, const data::Batch& batch, Step& step) {
                         return module.validation_step(batch, step);
                     });
@@ -92,9 +93,9 @@ public:
                       "rtrain: Fit::test() needs `auto test_step(const rtrain::data::Batch& batch, "
                       "rtrain::Step& step)` [RT-F9]");
         return [fit = *this, checkpoint](auto& worker, const Config& config) -> void {
-            fit.evaluation(worker, config, checkpoint)
+            fit.evaluation(worker, config, checkpoint, "test/")
                 .template run<detail::TestHooks>(
-                    Stage::test, "test/", fit.options_.test,
+                    Stage::test, fit.options_.test,
                     [](M& module, const data::Batch& batch, Step& step) {
                         return module.test_step(batch, step);
                     });
@@ -108,7 +109,7 @@ public:
                       "rtrain: Fit::predict() needs `at::Tensor predict_step(const "
                       "rtrain::data::Batch& batch, rtrain::Step& step)` [RT-F9]");
         return [fit = *this, checkpoint, use](auto& worker, const Config& config) -> void {
-            const at::Tensor all = fit.evaluation(worker, config, checkpoint).predict();
+            const at::Tensor all = fit.evaluation(worker, config, checkpoint, "predict/").predict();
             if (worker.rank() == 0) {
                 use(all);
             }
@@ -117,10 +118,10 @@ public:
 
 private:
     template <class W>
-    [[nodiscard]] auto evaluation(W& worker, const Config& config,
-                                  const Checkpoint& checkpoint) const {
+    [[nodiscard]] auto evaluation(W& worker, const Config& config, const Checkpoint& checkpoint,
+                                  const std::string& prefix) const {
         return detail::FitEvaluation<M, W, Callbacks...>(worker, config, options_, make_,
-                                                         callbacks_, checkpoint);
+                                                         callbacks_, checkpoint, prefix);
     }
     [[nodiscard]] static std::shared_ptr<M> make_module(const Config& config) {
         if constexpr (std::constructible_from<M, const Config&>) {

@@ -89,10 +89,6 @@ public:
             Hook::call(*model_, arguments...);
         }
     }
-    /// True if something has the hook.
-    template <class Hook>
-    static constexpr bool uses = has_hook<M, Hook> || (has_hook<Callbacks, Hook, M> || ...);
-
     /// Evaluates on batches, each by `run(batch)`.
     template <class Hooks, class Batches, class Run>
     void evaluate(Step& step, Stage stage, Logged& logged, Batches&& batches, std::int64_t limit,
@@ -109,11 +105,18 @@ public:
             call<typename Hooks::BatchStart>(batch, step);
             run(batch);
             call<typename Hooks::BatchEnd>(batch, step);
+            log_line(logged);
             scope.end_batch();
         }
         scope.end();
         call<typename Hooks::EpochEnd>(step);
         call<typename Hooks::End>(step);
+    }
+    /// Logs the values of a step.
+    void log_line(Logged& logged) {
+        if (const auto line = logged.take_line(); !line.empty()) {
+            worker_.log(line);
+        }
     }
     /// Runs a step of an evaluation, whose tensor is logged as "loss".
     template <class Run>

@@ -33,36 +33,35 @@ class FitEvaluation final : public FitContext<M, W, Callbacks...> {
 public:
     FitEvaluation(W& worker, const Config& config, const FitOptions& options,
                   const typename Base::Make& make, std::tuple<Callbacks...> callbacks,
-                  const Checkpoint& checkpoint)
+                  const Checkpoint& checkpoint, const std::string& prefix)
         : Base(worker, config, options, make, std::move(callbacks)),
           plan_(options, worker.size(), std::nullopt, [](int /*epoch*/) { return 1; }),
-          step_(*this, plan_, worker.rank()) {
+          logged_(prefix), step_(*this, plan_, worker.rank(), logged_) {
         Saved saved{this};
         State{}.add("model", model_).add("fit", saved).load_from(checkpoint);
     }
 
     template <class Hooks, class Each>
-    void run(Stage stage, const std::string& prefix, const std::string& dataset, const Each& each) {
-        Logged logged(prefix);
+    void run(Stage stage, const std::string& dataset, const Each& each) {
         this->template call<setup_hook>(step_);
         auto batches = worker_.dataset_shard(dataset).batches(
             {.size = options_.batch_size, .threads = options_.threads, .each_row_once = true});
-        this->template evaluate<Hooks>(step_, stage, logged, batches, options_.limit_val_batches,
+        this->template evaluate<Hooks>(step_, stage, logged_, batches, options_.limit_val_batches,
                                        [&](const data::Batch& batch) {
                                            this->run_step(
                                                step_, [&] { return each(*model_, batch, step_); });
                                        });
         this->template call<teardown_hook>(step_);
-        worker_.report({}, logged.values());
+        worker_.report({}, logged_.values());
     }
 
     /// The predictions for all rows, on each rank. *Collective.*
     [[nodiscard]] at::Tensor predict() {
-        Logged logged("predict/");
         std::vector<at::Tensor> predictions;
         this->template call<setup_hook>(step_);
         this->template evaluate<PredictHooks>(
-            step_, Stage::predict, logged, consecutive_batches(), 0, [&](const data::Batch& batch) {
+            step_, Stage::predict, logged_, consecutive_batches(), 0,
+            [&](const data::Batch& batch) {
                 predictions.push_back(
                     model_.call([&] { return at::Tensor(model_->predict_step(batch, step_)); }));
             });
@@ -92,6 +91,7 @@ private:
     }
 
     Plan plan_;
+    Logged logged_;
     Step step_;
 };
 

@@ -44,13 +44,12 @@ public:
           scaler_({.enabled = options.precision == Precision::float16}),
           plan_(options, worker.size(), windows_.batches(),
                 [this](int epoch) { return windows_.passes_of(accumulate(epoch)); }),
-          step_(*this, plan_, worker.rank()) {
+          step_(*this, plan_, worker.rank(), train_) {
         check_fit(options, {.ranks = worker.size(),
                             .is_automatic = is_automatic,
                             .has_validation = validates(),
                             .accumulate = accumulate(0),
                             .batches = windows_.all_batches()});
-        step_.logged_ = &train_;
     }
 
     void run() {
@@ -253,9 +252,7 @@ private:
 
     void end_window() {
         progress().window = 0;
-        if (const auto line = train_.take_line(); !line.empty()) {
-            worker_.log(line);
-        }
+        this->log_line(train_);
         const std::int64_t every = options_.val_every_steps;
         if (every > 0 && progress().unreported >= every) {
             validate();
@@ -359,7 +356,7 @@ private:
     /// FitOptions::accumulate, or what a callback chooses.
     [[nodiscard]] int accumulate(int epoch) const {
         int batches = options_.accumulate;
-        const auto ask = [&](const auto& callback) {
+        [[maybe_unused]] const auto ask = [&](const auto& callback) {
             if constexpr (ChoosesAccumulation<std::remove_reference_t<decltype(callback)>>) {
                 batches = callback.accumulate(epoch);
             }
@@ -382,9 +379,9 @@ private:
     FitWindows<W> windows_;
     GradScaler scaler_;
     Plan plan_;
-    Step step_;
     Logged train_{""};
     Logged val_{"val/"};
+    Step step_;
     FitOptimizers optimizers_;
     Saved saved_{this};
     std::optional<State> state_;

@@ -135,5 +135,7 @@ struct ExplainFitCallback {
         "on_train_epoch_end(Module& module, rtrain::Step& step)` [RT-F7]");
 };
 
+#undef RTRAIN_FIT_HOOKS
+
 } // namespace detail
 } // namespace rtrain

@@ -27,9 +27,10 @@ RTRAIN_DOOR Plan::Plan(const FitOptions& options, int ranks, std::optional<std::
 
 RTRAIN_DOOR std::int64_t Plan::batches() const {
     if (!batches_) {
-        throw ConfigError("RT-F20", "the number of batches in an epoch is unknown, because the rows "
-                                  "of the data set are not counted; set FitOptions::max_steps, and "
-                                  "use it instead");
+        throw ConfigError("RT-F20",
+                          "the number of batches in an epoch is unknown, because the rows "
+                          "of the data set are not counted; set FitOptions::max_steps, and "
+                          "use it instead");
     }
     return *batches_;
 }

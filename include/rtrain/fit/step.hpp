@@ -60,8 +60,8 @@ struct FitProgress {
 class Step {
 public:
     /// Used by Fit.
-    Step(detail::FitActions& actions, const Plan& plan, int rank) noexcept
-        : actions_(actions), plan_(plan), rank_(rank) {}
+    Step(detail::FitActions& actions, const Plan& plan, int rank, detail::Logged& logged) noexcept
+        : actions_(actions), plan_(plan), rank_(rank), logged_(&logged) {}
     Step(const Step&) = delete;
     Step& operator=(const Step&) = delete;
 
@@ -130,7 +130,7 @@ private:
     detail::FitProgress progress_;
     std::int64_t evaluated_ = 0; ///< batches of an evaluation
     double rows_ = 1;            ///< of the batch
-    detail::Logged* logged_ = nullptr;
+    detail::Logged* logged_;
     bool ends_window_ = false;
     bool is_to_stop_ = false;
 };

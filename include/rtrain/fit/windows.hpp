@@ -33,7 +33,7 @@ public:
 
     /// Keeps the batches of the previous epoch if its windows were the same.
     void begin_epoch(int accumulate) {
-        if (accumulate_ == accumulate) {
+        if (batches_ && accumulate_ == accumulate) {
             return;
         }
         check_accumulate(options_, accumulate, worker_.size());
