@@ -7,6 +7,7 @@
 
 #include <torch/torch.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -144,6 +145,16 @@ struct Module : torch::nn::Module {
         return torch::optim::SGD(parameters(), 0.1);
     }
 };
+void right_fit(rtrain::Trainer<> trainer, rtrain::TunerOptions options) {
+    const rtrain::Fit<Module, rtrain::Ema, rtrain::AccumulateBy> fit{
+        {.max_epochs = 2}, rtrain::Ema(), {{0, 1}, {5, 4}}};
+    trainer.fit(fit);
+    trainer.fit(rtrain::Fit<Module>{
+        {.max_epochs = 2}, [](const Config&) { return std::make_shared<Module>(); }});
+    rtrain::Tuner tuner(std::move(trainer), rtrain::Fit<Module>{{.max_epochs = 2}},
+                        std::move(options));
+}
+
 struct NoModule {};
 struct NoStep : torch::nn::Module {
     auto configure_optimizers(const rtrain::Plan& /*plan*/) {

@@ -5,7 +5,6 @@
 
 #include <rtrain/fit.hpp>
 #include <rtrain/metrics.hpp>
-#include <rtrain/tuner.hpp>
 
 #include <doctest/doctest.h>
 

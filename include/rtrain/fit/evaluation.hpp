@@ -16,6 +16,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <ranges>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -76,18 +78,17 @@ private:
         void load(const StateReader& in) { context->load_callbacks(in); }
     };
 
-    /// This rank's part of the rows: consecutive ones, so that ranks in order give all rows in
-    /// order.
-    [[nodiscard]] std::vector<data::Batch> consecutive_batches() {
+    /// This rank's part of the rows, read one batch at a time: consecutive ones, so that ranks in
+    /// order give all rows in order.
+    [[nodiscard]] auto consecutive_batches() {
         const data::Dataset rows = worker_.dataset_shard(options_.test).dataset();
         const data::RowRange part = data::even_part(rows.size(), worker_.size(), worker_.rank());
-        std::vector<data::Batch> batches;
-        for (std::int64_t at = part.begin; at < part.end; at += options_.batch_size) {
-            batches.push_back(
-                rows.rows(at::arange(at, std::min(at + options_.batch_size, part.end)))
-                    .to(worker_.device()));
-        }
-        return batches;
+        const std::int64_t size = options_.batch_size;
+        return std::views::iota(std::int64_t{0}, (part.end - part.begin + size - 1) / size) |
+               std::views::transform([=, device = worker_.device()](std::int64_t number) {
+                   const std::int64_t begin = part.begin + number * size;
+                   return rows.rows(at::arange(begin, std::min(begin + size, part.end))).to(device);
+               });
     }
 
     Plan plan_;
