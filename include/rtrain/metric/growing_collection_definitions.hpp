@@ -11,6 +11,7 @@
 
 #include <ATen/Functions.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -97,6 +98,7 @@ RTRAIN_DOOR void GrowingCollection::align(HookRanks& ranks) {
 
 RTRAIN_DOOR void GrowingCollection::save(StateWriter& out) const {
     rtrain::detail::Packer seen;
+    seen.put(members_.size());
     for (const auto& [name, member] : members_) {
         seen.put(name);
         seen.put(static_cast<std::uint8_t>(member.reduction));
@@ -111,7 +113,7 @@ RTRAIN_DOOR void GrowingCollection::load(const StateReader& in) {
     for (const at::Tensor& saved : in.bytes_of_rank("seen")) {
         const std::string bytes = rtrain::detail::to_string(saved);
         rtrain::detail::Unpacker seen(bytes);
-        while (!seen.is_empty()) {
+        for (auto left = seen.take<std::size_t>(); left > 0; --left) {
             const std::string name = seen.take_text();
             const auto reduction = static_cast<Reduction>(seen.take<std::uint8_t>());
             const std::unique_ptr<Metric> next = internal::new_aggregate(reduction);
