@@ -582,7 +582,7 @@ namespace {
 template <class M, class... Callbacks>
 std::string failure(const std::string& name, FitOptions options, bool validates = true,
                     Callbacks... callbacks) {
-    static const test::Directory directory("fit-bad");
+    const test::Directory directory("fit-bad");
     options.batch_size = batch_size;
     try {
         Trained<>{.directory = directory.path(), .name = name, .validates = validates}.run(
@@ -701,10 +701,8 @@ TEST_CASE("Fit.says_what_is_wrong" * doctest::timeout(300)) {
                    "[RT-F11]"));
     CHECK(contains(failure<Classifier>("freeze", {}, true, Freeze{.parameters = "backbone"}),
                    "[RT-F18]"));
-    const int ranks = launch::ranks().value_or(1);
-    CHECK(contains(failure<Classifier>("throwing", {}, true, Throwing{}),
-                   "rank " + std::to_string(ranks - 1)));
-    if (ranks > 1) {
+    CHECK(contains(failure<Classifier>("throwing", {}, true, Throwing{}), "as planned"));
+    if (launch::ranks().value_or(1) > 1) {
         CHECK(contains(failure<Classifier>("ema", {.prepare = ShardedOptions{}}, true, Ema{}),
                        "[RT-F19]"));
         const DataParallelOptions order{.reduction_order = ReductionOrder::micro_batches};
@@ -753,7 +751,7 @@ TEST_CASE("Fit.batch_norms_get_the_statistics_of_all_ranks" * doctest::timeout(6
         std::vector<torch::Tensor> mine{rows[2 * worker.rank()], rows[2 * worker.rank() + 1]};
         update_batch_norm(worker, *norm, mine, [&](const torch::Tensor& batch) { norm(batch); });
         CHECK(torch::allclose(norm->running_mean, rows.mean({0, 1}), 1e-5, 1e-6));
-        CHECK(torch::allclose(norm->running_var, rows.var(1).mean(0), 1e-5, 1e-6));
+        CHECK(torch::allclose(norm->running_var, rows.var({1}, true).mean(0), 1e-5, 1e-6));
         CHECK(norm->options.momentum() == 0.1);
         worker.report({{"done", 1}});
     });
