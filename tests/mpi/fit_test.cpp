@@ -86,7 +86,7 @@ struct Trained {
         data::Datasets datasets{{"train", test::fashion_mnist(rows * ranks)},
                                 {"test", test::fashion_mnist(7)}};
         if (validates) {
-            datasets["val"] = test::fashion_mnist(9);
+            datasets.emplace("val", test::fashion_mnist(9));
         }
         Trainer<Backend, Data> trainer(
             {.config = {{"lr", 0.05}},
@@ -753,7 +753,7 @@ TEST_CASE("Fit.batch_norms_get_the_statistics_of_all_ranks" * doctest::timeout(6
         CHECK(torch::allclose(norm->running_mean, rows.mean({0, 1}), 1e-5, 1e-6));
         CHECK(torch::allclose(norm->running_var, rows.var({1}, true).mean(0), 1e-5, 1e-6));
         CHECK(norm->options.momentum() == 0.1);
-        worker.report({{"done", 1}});
+        worker.report({{"rows", 16}});
     });
 }
 
@@ -782,7 +782,7 @@ TEST_CASE("Metric.growing_collections_exchange_names_only_if_they_differ") {
 
 TEST_CASE("Model.call_runs_a_function_as_forward" * doctest::timeout(60)) {
     test::Ranks ranks;
-    torch::manual_seed(ranks.rank());
+    torch::manual_seed(static_cast<std::uint64_t>(ranks.rank()));
     auto model =
         ranks.prepare(std::make_shared<test::NetImpl>(0, true), {.autocast = at::kBFloat16});
     const auto image = torch::randn({4, 28, 28});
