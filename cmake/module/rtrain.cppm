@@ -60,6 +60,19 @@ module;
 #include <rtrain/data/torch_data.hpp>
 #include <rtrain/data/webdataset.hpp>
 #include <rtrain/data/webdataset_fields.hpp>
+#include <rtrain/fit.hpp>
+#include <rtrain/fit/callbacks/accumulate_by.hpp>
+#include <rtrain/fit/callbacks/averaged_weights.hpp>
+#include <rtrain/fit/callbacks/freeze.hpp>
+#include <rtrain/fit/callbacks/lr_monitor.hpp>
+#include <rtrain/fit/callbacks/no_decay.hpp>
+#include <rtrain/fit/callbacks/update_batch_norm.hpp>
+#include <rtrain/fit/logged.hpp>
+#include <rtrain/fit/module.hpp>
+#include <rtrain/fit/optimize.hpp>
+#include <rtrain/fit/options.hpp>
+#include <rtrain/fit/plan.hpp>
+#include <rtrain/fit/step.hpp>
 #include <rtrain/fwd.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/metric/aggregates.hpp>
@@ -67,6 +80,7 @@ module;
 #include <rtrain/metric/classification.hpp>
 #include <rtrain/metric/collection.hpp>
 #include <rtrain/metric/curves.hpp>
+#include <rtrain/metric/growing_collection.hpp>
 #include <rtrain/metric/metric.hpp>
 #include <rtrain/metric/options.hpp>
 #include <rtrain/metric/perplexity.hpp>

@@ -22,5 +22,6 @@
 #include <rtrain/metric/classification.hpp>
 #include <rtrain/metric/collection.hpp>
 #include <rtrain/metric/curves.hpp>
+#include <rtrain/metric/growing_collection.hpp>
 #include <rtrain/metric/perplexity.hpp>
 #include <rtrain/metric/regression.hpp>

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the whole library must refuse, in one translation unit because its headers take long: each
 // mistake in a function of its own, and no error elsewhere (errors.py).
+#include <rtrain/fit.hpp>
 #include <rtrain/trainer.hpp>
 #include <rtrain/tuner.hpp>
 
 #include <torch/torch.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -141,3 +143,81 @@ void no_function_of_a_trial(rtrain::Trainer<> trainer, rtrain::TunerOptions opti
 }
 template class rtrain::detail::TheBackend<OddAsync>; // error: and `wait()` [RT-B10]
 template class rtrain::detail::TheBackend<OddRows>;  // error: [RT-B11]
+
+struct Module : torch::nn::Module {
+    at::Tensor training_step(const rtrain::data::Batch& batch, rtrain::Step& /*step*/) {
+        return batch["x"].mean();
+    }
+    auto configure_optimizers(const rtrain::Plan& /*plan*/) {
+        return torch::optim::SGD(parameters(), 0.1);
+    }
+};
+void right_fit(rtrain::Trainer<> trainer, rtrain::TunerOptions options) {
+    const rtrain::Fit<Module, rtrain::Ema, rtrain::AccumulateBy> fit{
+        {.max_epochs = 2}, rtrain::Ema(), {{0, 1}, {5, 4}}};
+    trainer.fit(fit);
+    trainer.fit(rtrain::Fit<Module>{
+        {.max_epochs = 2}, [](const Config&) { return std::make_shared<Module>(); }});
+    rtrain::Tuner tuner(std::move(trainer), rtrain::Fit<Module>{{.max_epochs = 2}},
+                        std::move(options));
+}
+
+struct NoModule {};
+struct NoStep : torch::nn::Module {
+    auto configure_optimizers(const rtrain::Plan& /*plan*/) {
+        return torch::optim::SGD(parameters(), 0.1);
+    }
+};
+struct OddStep : Module {
+    void training_step(const rtrain::data::Batch& batch);
+};
+struct NoOptimizers : torch::nn::Module {
+    at::Tensor training_step(const rtrain::data::Batch& batch, rtrain::Step& step);
+};
+struct OddHook : Module {
+    void on_train_epoch_end(int epoch);
+};
+struct OddValidation : Module {
+    void validation_step(const rtrain::data::Batch& batch);
+};
+struct OddCallback {
+    void on_train_epoch_end(rtrain::Step& step);
+};
+struct NoHook {
+    void on_train_epoch_ends(Module& module, rtrain::Step& step);
+};
+struct NoDefault : Module {
+    explicit NoDefault(int size);
+};
+// clang-format off
+void no_module() {
+    rtrain::Fit<NoModule> fit{{.max_epochs = 2}}; // error: derive the module from torch::nn::Module [RT-F2]
+}
+void no_step() {
+    rtrain::Fit<NoStep> fit{{.max_epochs = 2}}; // error: FitModule not met: give the module `at::Tensor training_step(const rtrain::data::Batch& batch, rtrain::Step& step)` [RT-F3]
+}
+void odd_step() {
+    rtrain::Fit<OddStep> fit{{.max_epochs = 2}}; // error: [RT-F3]
+}
+void no_optimizers() {
+    rtrain::Fit<NoOptimizers> fit{{.max_epochs = 2}}; // error: [RT-F4]
+}
+void odd_hook() {
+    rtrain::Fit<OddHook> fit{{.max_epochs = 2}}; // error: this module's `on_train_epoch_end` is not `void on_train_epoch_end(rtrain::Step& step)` [RT-F5]
+}
+void odd_validation() {
+    rtrain::Fit<OddValidation> fit{{.max_epochs = 2}}; // error: [RT-F5]
+}
+void odd_fit_callback() {
+    rtrain::Fit<Module, OddCallback> fit{{.max_epochs = 2}}; // error: this callback's `on_train_epoch_end` is not `void on_train_epoch_end(Module& module, rtrain::Step& step)` [RT-F6]
+}
+void no_hook() {
+    rtrain::Fit<Module, NoHook> fit{{.max_epochs = 2}}; // error: [RT-F7]
+}
+void no_default() {
+    rtrain::Fit<NoDefault> fit{{.max_epochs = 2}}; // error: [RT-F8]
+}
+void no_test_step(const rtrain::Checkpoint& best) {
+    const rtrain::Fit<Module> fit{{.max_epochs = 2}};
+    (void)fit.test(best); // error: [RT-F9]
+}

@@ -52,11 +52,12 @@ struct EpochPlan {
 
 /// One batch to be read.
 struct BatchRequest {
-    at::Tensor rows = {};                       ///< by number; undefined if read by position
-    std::int64_t place = 0;                     ///< of its first row in the order of all ranks
-    std::int64_t taken = 0;                     ///< by all ranks, in whole steps, after this batch
-    bool ends_step = true;                      ///< it is this rank's last one of the step
-    double weight = 1;                          ///< Steps::weight()
+    at::Tensor rows = {};    ///< by number; undefined if read by position
+    std::int64_t place = 0;  ///< of its first row in the order of all ranks
+    std::int64_t taken = 0;  ///< by all ranks, in whole steps, after this batch
+    bool ends_step = true;   ///< it is this rank's last one of the step
+    std::int64_t passes = 0; ///< batches of this rank in the step; 0: EpochPlan::passes
+    double weight = 1;       ///< Steps::weight()
     std::shared_ptr<StreamPlan> plan = nullptr; ///< if a StreamBatchSampler reads blocks
     // Used by LaneSteps.
     std::int64_t number = 0;                        ///< in reading order

@@ -84,6 +84,8 @@ public:
     [[nodiscard]] std::int64_t size() const;
     /// The number of batches of this rank in a step; more than 1 only with `micro_batches`.
     [[nodiscard]] std::int64_t passes() const noexcept;
+    /// The same for the step of the loop's current batch: the last step of an epoch may have fewer.
+    [[nodiscard]] std::int64_t step_passes() const noexcept;
     /// True if the loop's current batch is this rank's last one in its step.
     [[nodiscard]] bool step_ends() const noexcept;
 

@@ -102,6 +102,7 @@ private:
             return;
         }
         pass_.position().advance(read_->portion.taken, read_->portion.ends_step, feed_->places());
+        pass_.position().passes = read_->portion.passes;
         // A step has the same micro-batches on any number of ranks, and each counts alike.
         pass_.weigh(batches_->options_.micro_batches > 0 ? 1 : read_->portion.weight);
         StepClock::current().add_rows(c10::GradMode::is_enabled() ? read_->batch.size() : 0);
@@ -333,6 +334,9 @@ RTRAIN_DOOR std::int64_t Batches::size() const {
 }
 RTRAIN_DOOR std::int64_t Batches::passes() const noexcept {
     return std::max<std::int64_t>(options_.micro_batches / shard_.size, 1);
+}
+RTRAIN_DOOR std::int64_t Batches::step_passes() const noexcept {
+    return position_->passes > 0 ? position_->passes : passes();
 }
 RTRAIN_DOOR bool Batches::step_ends() const noexcept {
     return !position_->within_step;

@@ -47,6 +47,10 @@ public:
         }
         BatchRequest portion;
         portion.place = base_ + row_ * course_.sharing + course_.place_among_sharing();
+        if (pass_ == 0) {
+            passes_ = std::min(course_.passes, batches_in(end_ - row_));
+        }
+        portion.passes = passes_;
         const std::int64_t begin = row_;
         row_ = std::min(end_, row_ + course_.size);
         row_ += grows_ && row_ + 1 == end_ ? 1 : 0;
@@ -94,6 +98,7 @@ private:
     bool weighs_ = false;  ///< the last batch has different numbers of rows on different ranks
     std::int64_t taken_ = 0;
     std::int64_t pass_ = 0;
+    std::int64_t passes_ = 1; ///< in the current step
 };
 
 /// From `rows_at()`: every step of all ranks is consecutive in one order.

@@ -59,6 +59,7 @@ struct Position {
     std::int64_t samples_before = 0;             ///< `samples` without it
     std::vector<LanePosition> lanes_before = {}; ///< `lanes` without it
     bool begins_step = true;                     ///< it is the first of a step
+    std::int64_t passes = 0;                     ///< batches of this rank in its step; 0: as usual
 
     std::vector<FinishedPass> finished = {}; ///< those whose body has not ended, and others
 

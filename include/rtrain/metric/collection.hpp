@@ -31,6 +31,13 @@ namespace rtrain::metric {
 /// Named references to metrics, which must outlive the collection.
 class Collection {
 public:
+    Collection() = default;
+    Collection(const Collection&) = default;
+    Collection(Collection&&) noexcept = default;
+    Collection& operator=(const Collection&) = default;
+    Collection& operator=(Collection&&) noexcept = default;
+    virtual ~Collection() = default;
+
     /// Names are unique and not empty; they may contain slashes, as in "val/loss". Throws Error
     /// [RT-V46].
     Collection& add(const std::string& name, Metric& metric) &;
@@ -57,7 +64,15 @@ public:
     void save(StateWriter& out) const;
     void load(const StateReader& in);
 
+protected:
+    [[nodiscard]] static Tally& tally_of(Metric& metric) noexcept { return metric.tally_; }
+    /// Forgets the metrics.
+    void clear();
+
 private:
+    /// Called before ranks are merged. *Collective.*
+    virtual void align(HookRanks& /*ranks*/) {}
+
     struct Entry {
         std::string name;
         Metric* metric = nullptr;

@@ -65,6 +65,11 @@ RTRAIN_DOOR Collection& Collection::add(const std::string& name, Metric& metric)
     return *this;
 }
 
+RTRAIN_DOOR void Collection::clear() {
+    entries_.clear();
+    checksum_ = 0;
+}
+
 RTRAIN_DOOR void Collection::update(const at::Tensor& predictions, const at::Tensor& targets) {
     for (const Entry& entry : entries_) {
         if (entry.comparison != nullptr) {
@@ -91,6 +96,7 @@ RTRAIN_DOOR boost::json::object Collection::compute() const {
 
 RTRAIN_DOOR boost::json::object Collection::reduce(HookRanks& ranks) {
     if (ranks.size() > 1) {
+        align(ranks);
         merge_ranks(ranks);
     }
     boost::json::object values = compute();

@@ -54,9 +54,23 @@ public:
     /// prepared: gradients of other parameters would not be averaged.
     template <class... Arguments>
     decltype(auto) operator()(Arguments&&... arguments) {
+        return call([&]() -> decltype(auto) {
+            return module_->forward(std::forward<Arguments>(arguments)...);
+        });
+    }
+
+    /// Runs `function`, which uses the model, as a call of the handle runs forward: with rank 0's
+    /// buffers, under autocast, and timed. Backward starts from tensors that it returns. For
+    /// methods other than forward.
+    ///
+    /// @code
+    /// auto loss = model.call([&] { return model->loss_of(batch); });
+    /// @endcode
+    template <std::invocable Function>
+    decltype(auto) call(Function&& function) {
         const auto forward = [&]() -> decltype(auto) {
             try {
-                return module_->forward(std::forward<Arguments>(arguments)...);
+                return std::forward<Function>(function)();
             } catch (...) {
                 prepared_->explain_failure();
                 throw;

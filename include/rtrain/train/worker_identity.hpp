@@ -11,6 +11,7 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace rtrain {
@@ -33,6 +34,13 @@ public:
     [[nodiscard]] int node_rank() const { return backend_->node_rank(); }
     /// The device that this rank computes on.
     [[nodiscard]] at::Device device() const { return backend_->device().value_or(at::kCPU); }
+
+    /// True if the trainer was given a data set of this name.
+    [[nodiscard]] bool has_dataset(const std::string& name) const {
+        return options_.datasets.contains(name);
+    }
+    /// RunConfig::fast_dev_run: the number of batches after which loops end; 0: none.
+    [[nodiscard]] int fast_dev_run() const noexcept { return options_.run.fast_dev_run; }
 
     /// TrainerOptions::config.
     [[nodiscard]] const Config& config() const noexcept { return options_.config; }

@@ -28,6 +28,7 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,6 +62,9 @@ public:
     Config report(const Config& metrics, metric::Collection& collection);
     Config report(const Config& metrics, metric::Collection& collection, const State& state,
                   const ReportOptions& options = {});
+    /// Returns the values of a collection over all ranks without a report, for example for Plateau;
+    /// then resets its metrics. *Collective.* Throws like a report of the collection.
+    [[nodiscard]] Config reduce(metric::Collection& collection);
     /// Records rank 0's metrics and saves the files in a directory as a checkpoint, together with
     /// those of other ranks. *Collective.* Throws CheckpointError [RT-K5].
     void report(const Config& metrics, const Checkpoint& directory,
@@ -80,7 +84,10 @@ public:
     /// steps.jsonl and to trackers, other ranks' are ignored. Not collective, never blocks; metrics
     /// logged faster than they can be written are dropped, with a warning at the end. Throws
     /// ConfigError [RT-C33] for a reserved name, [RT-C34] for a larger tensor.
-    void log(std::initializer_list<StepMetric> metrics);
+    void log(std::initializer_list<StepMetric> metrics) {
+        log(std::span<const StepMetric>(metrics.begin(), metrics.size()));
+    }
+    void log(std::span<const StepMetric> metrics); ///< the same, for any number of them
 
     /// Returns the kept checkpoints of this run, oldest first, with their metrics and validation
     /// status. Waits for a checkpoint that is being saved, and in mode `validated` for all

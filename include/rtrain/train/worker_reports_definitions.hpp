@@ -29,6 +29,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -173,10 +174,16 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const Checkpoint& 
     leave_if_preempted();
 }
 
-RTRAIN_DOOR void WorkerReports::log(std::initializer_list<StepMetric> metrics) {
+RTRAIN_DOOR Config WorkerReports::reduce(metric::Collection& collection) {
+    const UserCall::In in(UserCall::all_reduce);
+    detail::require_attempt();
+    return collection.reduce(*ranks());
+}
+
+RTRAIN_DOOR void WorkerReports::log(std::span<const StepMetric> metrics) {
     detail::require_attempt();
     if (rank() == 0) {
-        run_.journal().log({metrics.begin(), metrics.size()});
+        run_.journal().log(metrics);
     }
 }
 

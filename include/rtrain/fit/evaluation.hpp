@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// FitEvaluation: validation, test and prediction on a checkpoint of a Fit.
+#pragma once
+
+#include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/data/batch.hpp>
+#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/steps.hpp>
+#include <rtrain/fit/context.hpp>
+#include <rtrain/fit/gathered_rows.hpp>
+#include <rtrain/state/state.hpp>
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <ranges>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace rtrain::detail {
+
+template <class M, class W, class... Callbacks>
+class FitEvaluation final : public FitContext<M, W, Callbacks...> {
+    using Base = FitContext<M, W, Callbacks...>;
+    using Base::model_;
+    using Base::options_;
+    using Base::worker_;
+
+public:
+    FitEvaluation(W& worker, const Config& config, const FitOptions& options,
+                  const typename Base::Make& make, std::tuple<Callbacks...> callbacks,
+                  const Checkpoint& checkpoint, const std::string& prefix)
+        : Base(worker, config, options, make, std::move(callbacks)),
+          plan_(options, worker.size(), std::nullopt, [](int /*epoch*/) { return 1; }),
+          logged_(prefix), step_(*this, plan_, worker.rank(), logged_) {
+        Saved saved{this};
+        State{}.add("model", model_).add("fit", saved).load_from(checkpoint);
+    }
+
+    template <class Hooks, class Each>
+    void run(Stage stage, const std::string& dataset, const Each& each) {
+        this->template call<setup_hook>(step_);
+        auto batches = worker_.dataset_shard(dataset).batches(
+            {.size = options_.batch_size, .threads = options_.threads, .each_row_once = true});
+        this->template evaluate<Hooks>(step_, stage, logged_, batches, options_.limit_val_batches,
+                                       [&](const data::Batch& batch) {
+                                           this->run_step(
+                                               step_, [&] { return each(*model_, batch, step_); });
+                                       });
+        this->template call<teardown_hook>(step_);
+        worker_.report({}, logged_.values());
+    }
+
+    /// The predictions for all rows, on each rank. *Collective.*
+    [[nodiscard]] at::Tensor predict() {
+        std::vector<at::Tensor> predictions;
+        this->template call<setup_hook>(step_);
+        this->template evaluate<PredictHooks>(
+            step_, Stage::predict, logged_, consecutive_batches(), 0,
+            [&](const data::Batch& batch) {
+                predictions.push_back(
+                    model_.call([&] { return at::Tensor(model_->predict_step(batch, step_)); }));
+            });
+        this->template call<teardown_hook>(step_);
+        return gathered_rows(worker_, predictions.empty() ? at::Tensor() : at::cat(predictions));
+    }
+
+private:
+    struct Saved {
+        Base* context;
+        void save(StateWriter& /*out*/) const {}
+        void load(const StateReader& in) { context->load_callbacks(in); }
+    };
+
+    /// This rank's part of the rows, read one batch at a time: consecutive ones, so that ranks in
+    /// order give all rows in order.
+    [[nodiscard]] auto consecutive_batches() {
+        const data::Dataset rows = worker_.dataset_shard(options_.test).dataset();
+        const data::RowRange part = data::even_part(rows.size(), worker_.size(), worker_.rank());
+        const std::int64_t size = options_.batch_size;
+        return std::views::iota(std::int64_t{0}, (part.end - part.begin + size - 1) / size) |
+               std::views::transform([=, device = worker_.device()](std::int64_t number) {
+                   const std::int64_t begin = part.begin + number * size;
+                   return rows.rows(at::arange(begin, std::min(begin + size, part.end))).to(device);
+               });
+    }
+
+    Plan plan_;
+    Logged logged_;
+    Step step_;
+};
+
+} // namespace rtrain::detail
