@@ -153,11 +153,7 @@ std::vector<std::vector<std::int64_t>> pass(Batches& batches) {
 
 data::Batches batches_of(int rank, int size, data::BatchOptions options,
                          std::shared_ptr<data::Position> position) {
-    return {data::from_tensors({{"x", torch::arange(10)}}),
-            data::Sharded{},
-            rank,
-            size,
-            torch::kCPU,
+    return {{data::from_tensors({{"x", torch::arange(10)}}), data::Sharded{}, rank, size},
             options,
             std::move(position)};
 }
@@ -381,7 +377,7 @@ TEST_CASE_TEMPLATE("Blocks.too_many_to_keep_are_streamed", D, data::Sharded, dat
     const bool is_split = std::is_same_v<D, data::Sharded>;
     std::vector<std::int64_t> all;
     for (const int rank : {0, 1}) {
-        data::Batches batches(data::from_blocks(blocks), D{}, rank, 2, torch::kCPU,
+        data::Batches batches({data::from_blocks(blocks), D{}, rank, 2},
                               {.size = 10, .shuffle = true, .memory_bytes = 480 << 10},
                               std::make_shared<data::Position>());
         CHECK(batches.size() == (is_split ? 50 : 100));

@@ -52,41 +52,42 @@ inline constexpr ErrorRow error_table[] = {
 
 static_assert(
     [] {
-        const ErrorRow* previous = nullptr;
-        for (const ErrorRow& row : error_table) {
-            if (previous != nullptr && !previous->is_before(row.letter, row.number)) {
+        for (std::size_t i = 1; i < std::size(error_table); ++i) {
+            if (!error_table[i - 1].is_before(error_table[i].letter, error_table[i].number)) {
                 return false;
             }
-            previous = &row;
         }
         return true;
     }(),
     "base/error_table.inc must be sorted by letter and number, without duplicates");
 
-/// Returns the row of a code, or null.
-[[nodiscard]] constexpr const ErrorRow* find_error(std::string_view code) noexcept {
+inline constexpr std::size_t not_in_error_table = std::size(error_table);
+
+/// Returns the index of a code's row. (With -fsanitize=undefined, g++ 12 does not take pointers to
+/// rows for constants.)
+[[nodiscard]] constexpr std::size_t find_error(std::string_view code) noexcept {
     constexpr std::size_t most_digits = 4;
     if (!code.starts_with("RT-") || code.size() < 5 || code.size() > 4 + most_digits ||
         code[4] == '0') {
-        return nullptr;
+        return not_in_error_table;
     }
     unsigned number = 0;
     for (const char digit : code.substr(4)) {
         if (digit < '0' || '9' < digit) {
-            return nullptr;
+            return not_in_error_table;
         }
         number = 10 * number + static_cast<unsigned>(digit - '0');
     }
-    const ErrorRow* first = std::begin(error_table);
+    std::size_t first = 0;
     for (std::size_t rows = std::size(error_table); rows > 0;) {
         const std::size_t half = rows / 2;
-        const bool is_after = first[half].is_before(code[3], number);
+        const bool is_after = error_table[first + half].is_before(code[3], number);
         first += is_after ? half + 1 : 0;
         rows = is_after ? rows - half - 1 : half;
     }
-    const bool found = first != std::end(error_table) && !first->is_before(code[3], number) &&
-                       first->letter == code[3] && first->number == number;
-    return found ? first : nullptr;
+    const bool found = first < std::size(error_table) && error_table[first].letter == code[3] &&
+                       error_table[first].number == number;
+    return found ? first : not_in_error_table;
 }
 
 // Not constexpr: the compiler names these functions in its message.
@@ -104,15 +105,16 @@ public:
     constexpr ErrorCode() noexcept = default;
     // NOLINTNEXTLINE(google-explicit-constructor): literals are codes
     consteval ErrorCode(const char* text) : ErrorCode(parse(text)) {
-        if (detail::find_error(text) == nullptr) {
+        if (detail::find_error(text) == detail::not_in_error_table) {
             detail::this_error_code_is_not_in_the_table();
         }
     }
     /// Accepts any text, such as a program's own code; keeps the first 15 characters.
     [[nodiscard]] static constexpr ErrorCode parse(std::string_view text) noexcept {
         ErrorCode code;
-        const detail::ErrorRow* const row = detail::find_error(text);
-        code.type_ = row != nullptr ? row->type : ErrorClass::plain;
+        const std::size_t row = detail::find_error(text);
+        code.type_ =
+            row != detail::not_in_error_table ? detail::error_table[row].type : ErrorClass::plain;
         text.substr(0, longest).copy(code.text_.data(), longest);
         return code;
     }
