@@ -790,7 +790,7 @@ TEST_CASE("Model.call_runs_a_function_as_forward" * doctest::timeout(60)) {
         model->zero_grad();
         model->batch_norm->reset_running_stats();
         const auto output = forward();
-        CHECK(output.scalar_type() == at::kFloat);
+        CHECK((output.scalar_type() == at::kFloat));
         output.square().mean().backward();
         return model->in->weight.grad().clone();
     };

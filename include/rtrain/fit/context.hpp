@@ -81,10 +81,6 @@ public:
     template <class Hook, class... A>
     void call(A&... arguments) {
         std::apply([&](auto&... each) { (call_of<Hook>(each, arguments...), ...); }, callbacks_);
-        call_of_module<Hook>(arguments...);
-    }
-    template <class Hook, class... A>
-    void call_of_module(A&... arguments) {
         if constexpr (has_hook<M, Hook>) {
             Hook::call(*model_, arguments...);
         }
