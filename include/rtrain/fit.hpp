@@ -68,7 +68,8 @@ public:
     template <class W>
     void operator()(W& worker, const Config& config) const {
         if constexpr (FitModule<M>) {
-            detail::FitLoop<M, W, Callbacks...>(worker, config, options_, make_, callbacks_).run();
+            detail::FitLoop<M, W, Callbacks...>(worker, {config, options_, make_, callbacks_})
+                .run();
         }
     }
 
@@ -120,8 +121,8 @@ private:
     template <class W>
     [[nodiscard]] auto evaluation(W& worker, const Config& config, const Checkpoint& checkpoint,
                                   const std::string& prefix) const {
-        return detail::FitEvaluation<M, W, Callbacks...>(worker, config, options_, make_,
-                                                         callbacks_, checkpoint, prefix);
+        return detail::FitEvaluation<M, W, Callbacks...>(
+            worker, {config, options_, make_, callbacks_}, checkpoint, prefix);
     }
     [[nodiscard]] static std::shared_ptr<M> make_module(const Config& config) {
         if constexpr (std::constructible_from<M, const Config&>) {

@@ -63,10 +63,17 @@ public:
     using Make = std::function<std::shared_ptr<M>(const Config&)>;
     using Model = decltype(std::declval<W&>().prepare(std::declval<std::shared_ptr<M>>()));
 
-    FitContext(W& worker, const Config& config, const FitOptions& options, const Make& make,
-               std::tuple<Callbacks...> callbacks)
-        : worker_(worker), options_(options), callbacks_(std::move(callbacks)),
-          model_(prepared(worker, config, options, make)) {
+    /// A Fit's members, and the configuration of its run.
+    struct Parts {
+        const Config& config;
+        const FitOptions& options;
+        const Make& make;
+        std::tuple<Callbacks...> callbacks;
+    };
+
+    FitContext(W& worker, Parts parts)
+        : worker_(worker), options_(parts.options), callbacks_(std::move(parts.callbacks)),
+          model_(prepared(worker, parts.config, parts.options, parts.make)) {
         if (model_.prepared()->weights() && (WritesWeights<Callbacks> || ...)) {
             throw ConfigError("RT-F19", "Fit: Ema and Swa exchange the weights of each rank, but "
                                         "the ranks of a sharded model share theirs; remove the "
@@ -85,10 +92,16 @@ public:
             Hook::call(*model_, arguments...);
         }
     }
+    struct Evaluation {
+        Step& step;
+        Stage stage;
+        Logged& logged;
+        std::int64_t limit = 0; ///< of batches; 0: all
+    };
     /// Evaluates on batches, each by `run(batch)`.
     template <class Hooks, class Batches, class Run>
-    void evaluate(Step& step, Stage stage, Logged& logged, Batches&& batches, std::int64_t limit,
-                  const Run& run) {
+    void evaluate(const Evaluation& what, Batches&& batches, const Run& run) {
+        auto& [step, stage, logged, limit] = what;
         const EvaluationMode evaluation(*model_);
         const Scope scope(step, stage, logged);
         call<typename Hooks::Start>(step);

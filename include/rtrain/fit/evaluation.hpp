@@ -33,11 +33,10 @@ class FitEvaluation final : public FitContext<M, W, Callbacks...> {
     using Base::worker_;
 
 public:
-    FitEvaluation(W& worker, const Config& config, const FitOptions& options,
-                  const typename Base::Make& make, std::tuple<Callbacks...> callbacks,
-                  const Checkpoint& checkpoint, const std::string& prefix)
-        : Base(worker, config, options, make, std::move(callbacks)),
-          plan_(options, worker.size(), std::nullopt, [](int /*epoch*/) { return 1; }),
+    FitEvaluation(W& worker, typename Base::Parts parts, const Checkpoint& checkpoint,
+                  const std::string& prefix)
+        : Base(worker, std::move(parts)),
+          plan_(options_, worker.size(), std::nullopt, [](int /*epoch*/) { return 1; }),
           logged_(prefix), step_(*this, plan_, worker.rank(), logged_) {
         Saved saved{this};
         State{}.add("model", model_).add("fit", saved).load_from(checkpoint);
@@ -48,7 +47,7 @@ public:
         this->template call<setup_hook>(step_);
         auto batches = worker_.dataset_shard(dataset).batches(
             {.size = options_.batch_size, .threads = options_.threads, .each_row_once = true});
-        this->template evaluate<Hooks>(step_, stage, logged_, batches, options_.limit_val_batches,
+        this->template evaluate<Hooks>({step_, stage, logged_, options_.limit_val_batches}, batches,
                                        [&](const data::Batch& batch) {
                                            this->run_step(
                                                step_, [&] { return each(*model_, batch, step_); });
@@ -62,8 +61,7 @@ public:
         std::vector<at::Tensor> predictions;
         this->template call<setup_hook>(step_);
         this->template evaluate<PredictHooks>(
-            step_, Stage::predict, logged_, consecutive_batches(), 0,
-            [&](const data::Batch& batch) {
+            {step_, Stage::predict, logged_}, consecutive_batches(), [&](const data::Batch& batch) {
                 predictions.push_back(
                     model_.call([&] { return at::Tensor(model_->predict_step(batch, step_)); }));
             });

@@ -37,19 +37,17 @@ class FitLoop final : public FitContext<M, W, Callbacks...> {
     using Base::worker_;
 
 public:
-    FitLoop(W& worker, const Config& config, const FitOptions& options,
-            const typename Base::Make& make, std::tuple<Callbacks...> callbacks)
-        : Base(worker, config, options, make, std::move(callbacks)),
-          windows_(worker, options, accumulate(0)),
-          scaler_({.enabled = options.precision == Precision::float16}),
-          plan_(options, worker.size(), windows_.batches(),
+    FitLoop(W& worker, typename Base::Parts parts)
+        : Base(worker, std::move(parts)), windows_(worker, options_, accumulate(0)),
+          scaler_({.enabled = options_.precision == Precision::float16}),
+          plan_(options_, worker.size(), windows_.batches(),
                 [this](int epoch) { return windows_.passes_of(accumulate(epoch)); }),
           step_(*this, plan_, worker.rank(), train_) {
-        check_fit(options, {.ranks = worker.size(),
-                            .is_automatic = is_automatic,
-                            .has_validation = validates(),
-                            .accumulate = accumulate(0),
-                            .batches = windows_.all_batches()});
+        check_fit(options_, {.ranks = worker.size(),
+                             .is_automatic = is_automatic,
+                             .has_validation = validates(),
+                             .accumulate = accumulate(0),
+                             .batches = windows_.all_batches()});
     }
 
     void run() {
@@ -281,7 +279,7 @@ private:
         auto batches = worker_.dataset_shard(options_.val)
                            .batches({.size = options_.batch_size, .threads = options_.threads});
         this->template evaluate<ValidationHooks>(
-            step_, stage, val_, batches, limit, [&](const data::Batch& batch) {
+            {step_, stage, val_, limit}, batches, [&](const data::Batch& batch) {
                 this->run_step(step_, [&] { return model_->validation_step(batch, step_); });
             });
         is_validated_ = true;

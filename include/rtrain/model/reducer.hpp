@@ -328,7 +328,6 @@ private:
         }
     }
 
-    /// The host's part of a pass.
     void count_pass() {
         if (options_.check_parameters > 0 && averaged_passes_ % options_.check_parameters == 0) {
             check_parameters();
