@@ -351,7 +351,9 @@ TEST_CASE("NcclFaults.every_tensor_of_a_torch_batch_reaches_the_device") {
     };
     auto loader = data::make_distributed_loader(
         Pairs(), torch::data::DataLoaderOptions(4),
-        {.device = at::Device(at::kCUDA, 0), .position = std::make_shared<data::Position>()});
+        {.epoch = {},
+         .device = at::Device(at::kCUDA, 0),
+         .position = std::make_shared<data::Position>()});
     double total = 0;
     std::size_t examples = 0;
     for (auto& batch : loader) {
