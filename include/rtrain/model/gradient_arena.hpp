@@ -58,6 +58,17 @@ private:
 /// One thread uses it at a time.
 class GradientArena {
 public:
+    /// Smaller gradients are not worth it.
+    static constexpr std::size_t least_bytes = std::size_t{1} << 16;
+    /// A model's gradients are there if they need at most this much memory, in addition to buckets.
+    /// In larger models, copies are a smaller part of a step.
+    static constexpr std::size_t most_bytes = std::size_t{1} << 26;
+
+    [[nodiscard]] static bool may_have(const at::Tensor& parameter) {
+        return !parameter.is_cuda() && parameter.scalar_type() == at::kFloat &&
+               parameter.nbytes() >= least_bytes && parameter.is_non_overlapping_and_dense();
+    }
+
     struct Gradient {
         at::Tensor parameter;
         ArenaMemory::Place place;

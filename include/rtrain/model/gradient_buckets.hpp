@@ -53,6 +53,7 @@ public:
         buckets_.clear();
         places_.assign(parameters_.size(), {});
         in_place_.clear();
+        const bool in_place = options_.gradient_as_bucket_view && in_place_.fits(wanted);
         for (const auto& plan : plan_buckets(parameters_, wanted, options_)) {
             const CollectiveLabel purpose(name_of(plan, parameters_) + " in " + model_);
             Bucket bucket;
@@ -68,7 +69,7 @@ public:
                 bucket.reduction = std::move(hooked.reduction);
             }
             bucket.scale = scale_of(bucket.memory);
-            if (options_.gradient_as_bucket_view) {
+            if (in_place) {
                 in_place_.add(*bucket.reduction, plan);
             }
             for (const auto& [index, offset] : plan.members) {

@@ -31,6 +31,15 @@ public:
         owners_.clear();
         arena_ = nullptr;
     }
+    /// True if the `wanted` parameters' gradients need little enough memory.
+    [[nodiscard]] bool fits(const std::vector<bool>& wanted) const {
+        std::size_t bytes = 0;
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+            const at::Tensor& parameter = parameters_[i].tensor;
+            bytes += wanted[i] && GradientArena::may_have(parameter) ? parameter.nbytes() : 0;
+        }
+        return bytes <= GradientArena::most_bytes;
+    }
     /// Gives the large gradients of a bucket places, if the other ranks can read them there.
     /// *Collective.*
     void add(BucketReduction& bucket, const BucketPlan& plan) {
@@ -38,7 +47,7 @@ public:
         std::vector<std::size_t> owners;
         for (const auto& [index, offset] : plan.members) {
             const at::Tensor& parameter = parameters_[index].tensor;
-            if (parameter.nbytes() >= least_bytes && parameter.is_non_overlapping_and_dense()) {
+            if (GradientArena::may_have(parameter)) {
                 pieces.push_back({offset, parameter.numel()});
                 owners.push_back(index);
             }
@@ -117,7 +126,6 @@ private:
     /// Ways of a pass. To read gradients in place is slower than to copy them where ranks have
     /// separate caches.
     static constexpr std::size_t in_place = 0;
-    static constexpr std::size_t least_bytes = std::size_t{1} << 16;
 
     const std::vector<NamedParameter>& parameters_;
     std::vector<Place> places_; ///< by parameter
