@@ -7,6 +7,9 @@
 
 #include <rtrain/base/json.hpp>
 #include <rtrain/comm/communicator.hpp>
+#ifdef RTRAIN_TEST_STACKTRACE
+#include <rtrain/process/stacktrace.hpp>
+#endif
 #include <rtrain/state/object_state.hpp>
 
 #include <boost/describe/class.hpp>
