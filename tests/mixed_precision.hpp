@@ -72,7 +72,7 @@ std::vector<double> figures_of(at::ScalarType type, at::Device device, Prepare&&
     }
     double sum = 0;
     for (const auto& parameter : model->parameters()) {
-        sum += parameter.detach().to(at::kDouble).abs().sum().template item<double>();
+        sum += parameter.detach().to(at::kDouble).cpu().abs().sum().template item<double>();
     }
     figures.push_back(sum);
     return figures;
