@@ -62,7 +62,7 @@ public:
     static constexpr std::size_t least_bytes = std::size_t{1} << 16;
     /// A model's gradients are there if they need at most this much memory, in addition to buckets.
     /// In larger models, copies are a smaller part of a step.
-    static constexpr std::size_t most_bytes = std::size_t{1} << 26;
+    static constexpr std::size_t most_bytes = std::size_t{1} << 25;
 
     [[nodiscard]] static bool may_have(const at::Tensor& parameter) {
         return !parameter.is_cuda() && parameter.scalar_type() == at::kFloat &&

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/model/gradient_arena.hpp>
 #include <rtrain/model/options.hpp>
 #include <rtrain/model/shard_buffers.hpp>
 #include <rtrain/model/shard_dtypes.hpp>
@@ -146,7 +145,6 @@ struct RankCounts {
     const bool kept_twice = !options.gradient_as_bucket_view && nodes * ranks_per_node > 1;
     MemoryNeeded needed{.ranks_per_node = ranks_per_node};
     std::int64_t sent = 0;
-    std::size_t in_place = 0; // in addition to their buckets
     for (const auto& [name, tensor] : detail::distinct_parameters(module, options.ignore)) {
         const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
         needed.weights += bytes;
@@ -155,12 +153,7 @@ struct RankCounts {
             needed.gradients += kept_twice ? 2 * bytes : bytes;
             needed.moments += moments * bytes;
             needed.passing = std::max(needed.passing, bytes);
-            in_place += detail::GradientArena::may_have(tensor) ? tensor.nbytes() : 0;
         }
-    }
-    if (nodes == 1 && ranks_per_node > 1 && options.gradient_as_bucket_view &&
-        in_place <= detail::GradientArena::most_bytes) {
-        needed.gradients += static_cast<std::int64_t>(in_place);
     }
     // Messages between nodes: what the others send of this rank's slices.
     needed.slots = sent * (nodes - 1) / nodes / ranks_per_node;
