@@ -26,7 +26,7 @@ WITHOUT_LIBTORCH = {
     "base", "config", "console", "journal", "launch", "launch/control", "launch/supervise", "launch/watch",
     "process", "schedule", "storage", "tune/base", "tune/record", "tune/schedule", "tune/search"}
 WITHOUT_MPI = WITHOUT_LIBTORCH | {
-    "checkpoint", "comm/nccl", "data", "format", "metric", "model/hooks", "model/script", "preprocess", "run", "state",
+    "checkpoint", "comm/nccl", "data", "fit", "fit/callbacks", "format", "metric", "model/hooks", "model/script", "preprocess", "run", "state",
     "testing", "track"}
 
 

@@ -85,6 +85,20 @@ void check_same(const std::vector<torch::Tensor>& some, const std::vector<torch:
     }
 }
 
+struct Counting final : c10::Allocator {
+    explicit Counting(c10::Allocator* to) : before(to) {}
+    c10::DataPtr allocate(std::size_t bytes) override {
+        ++calls;
+        return before->allocate(bytes);
+    }
+    [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return before->raw_deleter(); }
+    void copy_data(void* to, const void* from, std::size_t bytes) const override {
+        default_copy_data(to, from, bytes);
+    }
+    c10::Allocator* before;
+    int calls = 0;
+};
+
 void plain(EqualLayersImpl& /*module*/, const torch::Tensor& loss, int /*step*/) {
     loss.backward();
 }
@@ -216,23 +230,30 @@ TEST_CASE("GradientArena.weights_of_ranks_apply") {
     }
 }
 
+TEST_CASE("GradientArena.ranks_that_differ_in_where_gradients_are_compute_the_same") {
+    Ranks ranks;
+    auto module = std::make_shared<EqualLayersImpl>();
+    auto model = ranks.prepare(module);
+    auto* const before = c10::GetCPUAllocator();
+    Counting counting(c10::GetDefaultCPUAllocator());
+    if (ranks.rank() % 2 == 1) {
+        c10::SetCPUAllocator(&counting); // copies all gradients
+    }
+    torch::optim::SGD sgd(module->parameters(), 0.1);
+    for (int step = 0; step < 5; ++step) {
+        sgd.zero_grad();
+        model(input_of(ranks.rank(), step, 40)).square().mean().backward();
+        (void)model.clip_grad_norm_(0.01);
+        sgd.step();
+    }
+    c10::SetCPUAllocator(before);
+    for (const auto& parameter : module->parameters()) {
+        CHECK(ranks.agree(parameter));
+    }
+}
+
 TEST_CASE("GradientArena.leaves_a_users_allocator") {
     Ranks ranks;
-    struct Counting final : c10::Allocator {
-        explicit Counting(c10::Allocator* to) : before(to) {}
-        c10::DataPtr allocate(std::size_t bytes) override {
-            ++calls;
-            return before->allocate(bytes);
-        }
-        [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override {
-            return before->raw_deleter();
-        }
-        void copy_data(void* to, const void* from, std::size_t bytes) const override {
-            default_copy_data(to, from, bytes);
-        }
-        c10::Allocator* before;
-        int calls = 0;
-    };
     (void)train(ranks, true, false, plain); // an arena has been installed
     auto* const before = c10::GetCPUAllocator();
     Counting counting(before);

@@ -136,7 +136,9 @@ public:
     /// [RT-X12].
     [[nodiscard]] std::shared_ptr<BucketPieces> make_pieces(std::vector<Piece> pieces) {
         if (call_.type == at::kFloat && !across_ && slices_.count(0) > 0) {
-            pieces_ = std::make_shared<BucketPieces>(*node_, std::move(pieces));
+            pieces_ = std::make_shared<BucketPieces>(
+                std::move(pieces), node_->rank(), node_->size(),
+                [this](std::size_t bytes) { return share_memory(*node_, bytes); });
         }
         return pieces_;
     }

@@ -4,8 +4,6 @@
 /// libtorch allocated it there, need not copy it into the bucket: the others read it in place.
 #pragma once
 
-#include <rtrain/comm/group.hpp>
-#include <rtrain/comm/node.hpp>
 #include <rtrain/comm/shared_memory.hpp>
 #include <rtrain/comm/slices.hpp>
 
@@ -20,17 +18,18 @@ namespace rtrain::comm {
 
 class BucketPieces {
 public:
-    /// `pieces`: ascending, without overlap, of float32. Collective over `group`, whose ranks share
-    /// a node. Throws CommError [RT-X12].
-    BucketPieces(Group& group, std::vector<Piece> pieces)
-        : pieces_(std::move(pieces)), rank_(group.rank()), size_(group.size()) {
+    /// `pieces`: ascending, without overlap, of float32. `share(bytes)` returns zeroed memory of
+    /// the node's `size` ranks. Collective if that is.
+    template <class Share>
+    BucketPieces(std::vector<Piece> pieces, int rank, int size, const Share& share)
+        : pieces_(std::move(pieces)), rank_(rank), size_(size) {
         std::size_t bytes = round_up(pieces_.size() * sizeof(float));
         for (const Piece& piece : pieces_) {
             offsets_.push_back(bytes);
             bytes = round_up(bytes + static_cast<std::size_t>(piece.elements) * sizeof(float));
         }
         stride_ = bytes;
-        memory_ = share_memory(group, static_cast<std::size_t>(size_) * stride_);
+        memory_ = share(static_cast<std::size_t>(size_) * stride_);
     }
 
     [[nodiscard]] std::span<const Piece> pieces() const noexcept { return pieces_; }

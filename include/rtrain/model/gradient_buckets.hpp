@@ -246,12 +246,14 @@ public:
         }
     }
 
-    /// One tensor per bucket, where all gradients of the bucket are in its memory.
+    /// One tensor per bucket, where all gradients of the bucket are in its memory on all ranks.
     [[nodiscard]] std::vector<at::Tensor> gradients() const override {
         std::vector<at::Tensor> memory;
         for (const Bucket& bucket : buckets_) {
             if (std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
-                            [this](std::size_t i) { return holds_gradient(i); })) {
+                            [this](std::size_t i) {
+                                return holds_gradient(i) && !in_place_.may_hold(i);
+                            })) {
                 memory.push_back(bucket.memory);
                 continue;
             }

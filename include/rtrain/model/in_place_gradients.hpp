@@ -112,6 +112,10 @@ public:
     }
     /// True if reductions find the parameter's gradient in its place.
     [[nodiscard]] bool holds(std::size_t parameter) const { return places_[parameter].is_used; }
+    /// True on all ranks alike, wherever each of them has the gradient.
+    [[nodiscard]] bool may_hold(std::size_t parameter) const {
+        return places_[parameter].memory != nullptr;
+    }
     /// All reductions of a pass have ended.
     void end() { faster_.end(); }
 
