@@ -158,8 +158,8 @@ TEST_CASE("GradientArena.gives_the_bits_of_copied_gradients") {
 
 TEST_CASE("GradientArena.saves_the_copy") {
     Ranks ranks;
-    if (ranks.size() == 1) {
-        return;
+    if (ranks.size() == 1 || ranks.mpi->local_size() < ranks.size()) {
+        return; // nothing is reduced, or between nodes
     }
     bool all = false; // in some step: in others it tries the copy
     const auto step = [&](EqualLayersImpl& module, const torch::Tensor& loss, int) {
