@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 namespace rtrain::schedule {
@@ -28,15 +29,11 @@ struct Cosine {
     }
     /// Returns the number of steps.
     [[nodiscard]] constexpr std::int64_t length() const { return steps; }
-    /// Adds a schedule that starts at step `steps`.
+    /// Adds a schedule that starts at a step, by default at step `steps`.
     template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next) const {
-        return internal::chain(*this, std::move(next), length());
-    }
-    /// Adds a schedule that starts at a step.
-    template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next, std::int64_t at) const {
-        return internal::chain(*this, std::move(next), at);
+    [[nodiscard]] constexpr auto then(Next next,
+                                      std::optional<std::int64_t> at = std::nullopt) const {
+        return internal::chain(*this, std::move(next), at.value_or(steps));
     }
 };
 
@@ -116,15 +113,11 @@ struct WarmupStableDecay {
                    ? forever
                    : warmup + stable + decay;
     }
-    /// Adds a schedule that starts after the decay.
+    /// Adds a schedule that starts at a step, by default after the decay.
     template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next) const {
-        return internal::chain(*this, std::move(next), length());
-    }
-    /// Adds a schedule that starts at a step.
-    template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next, std::int64_t at) const {
-        return internal::chain(*this, std::move(next), at);
+    [[nodiscard]] constexpr auto then(Next next,
+                                      std::optional<std::int64_t> at = std::nullopt) const {
+        return internal::chain(*this, std::move(next), at ? *at : length());
     }
 };
 

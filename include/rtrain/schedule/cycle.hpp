@@ -58,15 +58,11 @@ struct OneCycle {
     [[nodiscard]] constexpr bool sets_momentum() const { return cycle_momentum; }
     /// Returns the number of steps.
     [[nodiscard]] constexpr std::int64_t length() const { return steps; }
-    /// Adds a schedule that starts at step `steps`.
+    /// Adds a schedule that starts at a step, by default at step `steps`.
     template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next) const {
-        return internal::chain(*this, std::move(next), length());
-    }
-    /// Adds a schedule that starts at a step.
-    template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next, std::int64_t at) const {
-        return internal::chain(*this, std::move(next), at);
+    [[nodiscard]] constexpr auto then(Next next,
+                                      std::optional<std::int64_t> at = std::nullopt) const {
+        return internal::chain(*this, std::move(next), at.value_or(steps));
     }
 
 private:

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -29,15 +30,11 @@ struct Constant {
     }
     /// Returns the number of steps.
     [[nodiscard]] constexpr std::int64_t length() const { return steps; }
-    /// Adds a schedule that starts at step `steps`.
+    /// Adds a schedule that starts at a step, by default at step `steps`.
     template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next) const {
-        return internal::chain(*this, std::move(next), length());
-    }
-    /// Adds a schedule that starts at a step.
-    template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next, std::int64_t at) const {
-        return internal::chain(*this, std::move(next), at);
+    [[nodiscard]] constexpr auto then(Next next,
+                                      std::optional<std::int64_t> at = std::nullopt) const {
+        return internal::chain(*this, std::move(next), at.value_or(steps));
     }
 };
 
@@ -59,15 +56,11 @@ struct Linear {
     }
     /// Returns the number of steps.
     [[nodiscard]] constexpr std::int64_t length() const { return steps; }
-    /// Adds a schedule that starts at step `steps`.
+    /// Adds a schedule that starts at a step, by default at step `steps`.
     template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next) const {
-        return internal::chain(*this, std::move(next), length());
-    }
-    /// Adds a schedule that starts at a step.
-    template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next, std::int64_t at) const {
-        return internal::chain(*this, std::move(next), at);
+    [[nodiscard]] constexpr auto then(Next next,
+                                      std::optional<std::int64_t> at = std::nullopt) const {
+        return internal::chain(*this, std::move(next), at.value_or(steps));
     }
 };
 
@@ -85,15 +78,11 @@ struct Warmup {
     }
     /// Returns the number of steps.
     [[nodiscard]] constexpr std::int64_t length() const { return steps; }
-    /// Adds a schedule that starts at step `steps`.
+    /// Adds a schedule that starts at a step, by default at step `steps`.
     template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next) const {
-        return internal::chain(*this, std::move(next), length());
-    }
-    /// Adds a schedule that starts at a step.
-    template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next, std::int64_t at) const {
-        return internal::chain(*this, std::move(next), at);
+    [[nodiscard]] constexpr auto then(Next next,
+                                      std::optional<std::int64_t> at = std::nullopt) const {
+        return internal::chain(*this, std::move(next), at.value_or(steps));
     }
 };
 
@@ -171,15 +160,11 @@ struct Polynomial {
     }
     /// Returns the number of steps.
     [[nodiscard]] constexpr std::int64_t length() const { return steps; }
-    /// Adds a schedule that starts at step `steps`.
+    /// Adds a schedule that starts at a step, by default at step `steps`.
     template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next) const {
-        return internal::chain(*this, std::move(next), length());
-    }
-    /// Adds a schedule that starts at a step.
-    template <Schedule Next>
-    [[nodiscard]] constexpr auto then(Next next, std::int64_t at) const {
-        return internal::chain(*this, std::move(next), at);
+    [[nodiscard]] constexpr auto then(Next next,
+                                      std::optional<std::int64_t> at = std::nullopt) const {
+        return internal::chain(*this, std::move(next), at.value_or(steps));
     }
 };
 
