@@ -8,6 +8,7 @@
 #include <rtrain/state/save_as.hpp>
 
 #include <boost/json/array.hpp>
+#include <boost/json/value_from.hpp>
 #include <torch/optim.h>
 
 #include <algorithm>
@@ -73,13 +74,6 @@ inline void require_groups(const torch::optim::Optimizer& optimizer, std::size_t
     }
 }
 
-[[nodiscard]] inline boost::json::array numbers_json(const std::vector<double>& numbers) {
-    boost::json::array array;
-    for (const double number : numbers) {
-        array.emplace_back(number);
-    }
-    return array;
-}
 /// Throws CheckpointError [RT-K3] if there are not `count` numbers.
 [[nodiscard]] inline std::vector<double> numbers_from(const boost::json::value& value,
                                                       std::size_t count) {
@@ -187,8 +181,8 @@ RTRAIN_DOOR void LrSchedule::set_momenta(std::size_t group, std::int64_t step) {
 
 RTRAIN_DOOR void LrSchedule::save(StateWriter& out) const {
     checkpoint::save_as<torch::optim::LRScheduler>(*this, out);
-    out.value("initial_lrs", detail::numbers_json(initial_lrs_));
-    out.value("initial_momenta", detail::numbers_json(initial_momenta_));
+    out.value("initial_lrs", boost::json::value_from(initial_lrs_));
+    out.value("initial_momenta", boost::json::value_from(initial_momenta_));
 }
 RTRAIN_DOOR void LrSchedule::load(const StateReader& in) {
     auto rates = detail::numbers_from(in.value("initial_lrs"), schedules_.size());

@@ -22,6 +22,12 @@ namespace rtrain::script {
 inline constexpr const char* how_to_export =
     "in Python, export the network with torch.jit.script(net).save(\"net.pt\")";
 
+/// The remedy for files that hold weights only.
+[[nodiscard]] inline std::string how_to_use_weights() {
+    return detail::concat(how_to_export,
+                          ", and load these weights into it with rtrain::load_weights()");
+}
+
 /// Throws ModelError [RT-M81]: `file` is `kind`, and the user should do `remedy`.
 [[noreturn]] inline void refuse_kind(const std::string& file, const std::string& kind,
                                      const std::string& remedy) {
@@ -45,15 +51,14 @@ inline void require_program(std::span<const char> bytes, const std::string& file
     if (ends("/constants.pkl")) {
         return;
     }
-    const std::string weights = detail::concat(
-        how_to_export, ", and load these weights into it with rtrain::load_weights()");
     if (ends("serialized_exported_program.json") || ends("/archive_format") ||
         ends("/models/model.json") || ends("archive_version")) {
         refuse_kind(file, "a program of torch.export (.pt2)",
                     detail::concat("such programs cannot be trained from C++; ", how_to_export));
     }
     if (ends("/data.pkl")) {
-        refuse_kind(file, "a file of torch.save (a state_dict, or another Python object)", weights);
+        refuse_kind(file, "a file of torch.save (a state_dict, or another Python object)",
+                    how_to_use_weights());
     }
     if (ends(".npy")) {
         refuse_kind(file, "a file of NumPy arrays (.npz)", how_to_export);
@@ -72,17 +77,14 @@ inline void require_script(std::span<const char> bytes, const std::string& file)
         require_program(bytes, file);
         return;
     }
-    const std::string export_it = how_to_export;
-    const std::string weights =
-        export_it + ", and load these weights into it with rtrain::load_weights()";
     if (text.empty()) {
         refuse_kind(file, "empty", "copy or export it again");
     }
     if (is_at(header, "{") && (is_at(header + 1, "\"") || is_at(header + 1, " "))) {
-        refuse_kind(file, "a safetensors file, which holds weights only", weights);
+        refuse_kind(file, "a safetensors file, which holds weights only", how_to_use_weights());
     }
     if (is_at(4, "PTMF")) {
-        refuse_kind(file, "a program for PyTorch Mobile (flatbuffer)", export_it);
+        refuse_kind(file, "a program for PyTorch Mobile (flatbuffer)", how_to_export);
     }
     if (text.starts_with("\x80\x02\x8a\x0a")) {
         refuse_kind(file, "a file of torch.save in the format used before PyTorch 1.6",
@@ -90,7 +92,7 @@ inline void require_script(std::span<const char> bytes, const std::string& file)
                     "torch.jit.script(net).save(\"net.pt\")");
     }
     if (text.front() == '\x80') {
-        refuse_kind(file, "a pickle of Python objects", export_it);
+        refuse_kind(file, "a pickle of Python objects", how_to_export);
     }
     if (text.starts_with("version https://git-lfs")) {
         refuse_kind(file, "a pointer of Git LFS", "fetch the file itself with git lfs pull");
@@ -102,7 +104,7 @@ inline void require_script(std::span<const char> bytes, const std::string& file)
         refuse_kind(file, "an ONNX model, which cannot be trained",
                     detail::concat("export the network it was made from: ", how_to_export));
     }
-    refuse_kind(file, "a file of an unknown kind", export_it);
+    refuse_kind(file, "a file of an unknown kind", how_to_export);
 }
 
 /// Throws ModelError: RT-M80 if `path` is not a file, RT-M81 if it is a directory.
