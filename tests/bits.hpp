@@ -3,7 +3,7 @@
 /// What programs leave for a test to compare: which rows they had, and a hash of their bits.
 #pragma once
 
-#include <rtrain/data/permutation.hpp>
+#include <rtrain/data/order/permutation.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -3,8 +3,8 @@
 /// Files of tests, and directories that vanish. Includes neither libtorch nor MPI.
 #pragma once
 
-#include <rtrain/process/environment.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/process/os/environment.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <cstdlib>
 #include <exception>

@@ -4,8 +4,8 @@
 /// in Python.
 #pragma once
 
-#include <rtrain/model/grad_scaler.hpp>
-#include <rtrain/model/options.hpp>
+#include <rtrain/model/amp/grad_scaler.hpp>
+#include <rtrain/model/options/options.hpp>
 
 #include <torch/torch.h>
 

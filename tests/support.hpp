@@ -6,7 +6,7 @@
 #include "files.hpp"
 #include "thrown.hpp"
 
-#include <rtrain/comm/mpi.hpp>
+#include <rtrain/comm/world/mpi.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <torch/torch.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes include/rtrain/track/page_assets.hpp from the files beside this one, so that a program needs headers only.
+"""Writes include/rtrain/track/page/page_assets.hpp from the files beside this one, so that programs need only headers.
 
 Usage: embed.py ROOT [--check]
 """
@@ -8,7 +8,7 @@ Usage: embed.py ROOT [--check]
 import pathlib
 import sys
 
-TARGET = "include/rtrain/track/page_assets.hpp"
+TARGET = "include/rtrain/track/page/page_assets.hpp"
 NAMES = {"report.html": "report_html", "search.html": "search_html", "style.css": "page_style",
          "report.js": "report_script", "live.js": "live_script"}
 HEAD = """// SPDX-License-Identifier: Apache-2.0

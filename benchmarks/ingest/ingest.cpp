@@ -12,17 +12,17 @@
 //
 // Prints a line of JSON for each epoch: rows, seconds, seconds to the first batch, the
 // bytes of their columns, and by how many bytes the resident set has grown at most.
-#include <rtrain/data/arrow.hpp>
-#include <rtrain/data/images.hpp>
-#include <rtrain/data/json.hpp>
-#include <rtrain/data/mds.hpp>
-#include <rtrain/data/permuted.hpp>
-#include <rtrain/data/position.hpp>
+#include <rtrain/data/images/images.hpp>
+#include <rtrain/data/order/permuted.hpp>
+#include <rtrain/data/order/position.hpp>
+#include <rtrain/data/order/sharded.hpp>
+#include <rtrain/data/order/streaming.hpp>
+#include <rtrain/data/readers/json.hpp>
+#include <rtrain/data/readers/mds.hpp>
+#include <rtrain/data/readers/text.hpp>
+#include <rtrain/data/readers/webdataset.hpp>
 #include <rtrain/data/shard.hpp>
-#include <rtrain/data/sharded.hpp>
-#include <rtrain/data/streaming.hpp>
-#include <rtrain/data/text.hpp>
-#include <rtrain/data/webdataset.hpp>
+#include <rtrain/data/tables/arrow.hpp>
 
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/container/sequential.h>

@@ -7,7 +7,7 @@
 // Trains a stack of MLP blocks and a stack of GPT blocks, plain and with each block under
 // recompute(), in turns. For each model, a JSON line: bytes that forward leaves for backward, the
 // peak of a step above what lives between steps, milliseconds of the fastest step, and ratios.
-#include <rtrain/model/recompute.hpp>
+#include <rtrain/model/activation/recompute.hpp>
 
 #include <torch/torch.h>
 

@@ -15,9 +15,9 @@
 // alone, step by step in turns. Rank 0 prints a JSON line. peers.py does the same with torch's
 // DistributedDataParallel and fully_shard.
 #include <rtrain/backend/mpi.hpp>
+#include <rtrain/model/optimizer/sharded_optimizer.hpp>
 #include <rtrain/model/sharded.hpp>
-#include <rtrain/model/sharded_optimizer.hpp>
-#include <rtrain/process/descriptor.hpp>
+#include <rtrain/process/os/descriptor.hpp>
 
 #include <torch/torch.h>
 

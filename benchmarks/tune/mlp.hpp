@@ -6,7 +6,7 @@
 
 #include <rtrain/config/config.hpp>
 #include <rtrain/data/batches.hpp>
-#include <rtrain/data/idx.hpp>
+#include <rtrain/data/readers/idx.hpp>
 
 #include <torch/torch.h>
 

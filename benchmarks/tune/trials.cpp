@@ -6,7 +6,7 @@
 //   trials_bench exploit MB memory|files|trainer|evicted DIRECTORY   a trial takes over another's
 //       state: of a function, which is in memory, or is read from its file, or of a trainer, whose
 //       files the page cache has or, evicted, has not
-#include <rtrain/process/descriptor.hpp>
+#include <rtrain/process/os/descriptor.hpp>
 #include <rtrain/tune/schedule/pbt.hpp>
 #include <rtrain/tuner.hpp>
 

@@ -6,8 +6,8 @@
 #pragma once
 
 #include <rtrain/backend/policy.hpp>
-#include <rtrain/checkpoint/policy.hpp>
-#include <rtrain/data/policy.hpp>
+#include <rtrain/checkpoint/policy/policy.hpp>
+#include <rtrain/data/order/policy.hpp>
 
 namespace rtrain {
 

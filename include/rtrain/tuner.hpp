@@ -14,11 +14,11 @@
 #include <rtrain/base/type_name.hpp>
 #include <rtrain/config/typed_function.hpp>
 #include <rtrain/trainer.hpp>
-#include <rtrain/tune/class_trainable.hpp>
 #include <rtrain/tune/options.hpp>
 #include <rtrain/tune/record/result_grid.hpp>
-#include <rtrain/tune/resources.hpp>
-#include <rtrain/tune/trial.hpp>
+#include <rtrain/tune/resources/resources.hpp>
+#include <rtrain/tune/threads/class_trainable.hpp>
+#include <rtrain/tune/threads/trial.hpp>
 #include <rtrain/tune/tuner_core.hpp>
 
 #include <concepts>
@@ -137,7 +137,7 @@ public:
 };
 
 /// A search over a trainer: each trial is a run with options that the trial's configuration changes
-/// (tune/trial_task.hpp), on separate ranks.
+/// (tune/processes/trial_task.hpp), on separate ranks.
 template <Backend B, DataPolicy D, CheckpointPolicy C, class F>
 class Tuner<Trainer<B, D, C>, F> : detail::TunerCore {
 public:

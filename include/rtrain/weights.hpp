@@ -13,12 +13,12 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/base/parsing.hpp>
-#include <rtrain/base/random_digits.hpp>
+#include <rtrain/base/text/random_digits.hpp>
 #include <rtrain/format/safetensors.hpp>
 #include <rtrain/format/torch_file.hpp>
-#include <rtrain/process/deferred_copy.hpp>
-#include <rtrain/storage/file.hpp>
-#include <rtrain/storage/safe_name.hpp>
+#include <rtrain/process/memory/deferred_copy.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/storage/file/safe_name.hpp>
 
 #include <c10/core/ScalarType.h>
 #include <torch/nn/module.h>

@@ -15,8 +15,9 @@ import sys
 
 TARGET = "cmake/module/rtrain_names.inc"
 # What these need, not every user has.
-LEFT_OUT = ("backend/nccl.hpp", "data/arrow.hpp", "data/csv.hpp", "data/csv_options.hpp", "data/images.hpp",
-            "data/parquet.hpp", "storage/arrow.hpp", "testing/", "track/https.hpp", "process/stacktrace.hpp")
+LEFT_OUT = ("backend/nccl.hpp", "data/tables/arrow.hpp", "data/tables/csv.hpp", "data/tables/csv_options.hpp",
+            "data/images/images.hpp", "data/tables/parquet.hpp", "storage/cloud/arrow.hpp", "testing/",
+            "track/http/https.hpp", "process/stack/stacktrace.hpp")
 HIDDEN = {"detail", "internal"}
 
 TOKEN = re.compile(r"""

@@ -17,11 +17,11 @@ import xml.etree.ElementTree as xml
 PRESCRIBED = {
     "backend/policy.hpp": "rank size all_reduce broadcast local_rank local_size node_rank all_gather "
                           "reduce_scatter all_reduce_async barrier device start poll wait finish",
-    "checkpoint/policy.hpp": "saves_state write read writes_in_background",
+    "checkpoint/policy/policy.hpp": "saves_state write read writes_in_background",
     "config/callback.hpp": "name in_background takes_reports on_start after_report after_checkpoint "
                            "after_exception on_end",
     "config/tracker.hpp": "name output start rewind write flush finish lines_together",
-    "data/blocks.hpp": "size rows blocks name_of read kind index",
+    "data/dataset/blocks.hpp": "size rows blocks name_of read kind index",
     "preprocess.hpp": "fit transform save load output_columns",
     "state/state.hpp": "save load",
     "storage/filesystem.hpp": "list read write upload download remove exists read_at look_at",

@@ -3,7 +3,7 @@
 // the executable, they come before those of the libraries.
 #include "fault.hpp"
 
-#include <rtrain/process/environment.hpp>
+#include <rtrain/process/os/environment.hpp>
 
 #include <mpi.h>
 

@@ -9,8 +9,8 @@
 // samples in the order in which all ranks have read them. Prints "RESULT ..." or "ERROR ...".
 #include "fault.hpp"
 
-#include <rtrain/process/deferred_copy.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/process/memory/deferred_copy.hpp>
+#include <rtrain/storage/file/file.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <torch/torch.h>

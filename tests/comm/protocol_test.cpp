@@ -5,9 +5,9 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
-#include <rtrain/comm/collective_log.hpp>
-#include <rtrain/comm/double_buffered_exchange.hpp>
-#include <rtrain/comm/shared_writer.hpp>
+#include <rtrain/comm/memory/collective_log.hpp>
+#include <rtrain/comm/memory/double_buffered_exchange.hpp>
+#include <rtrain/comm/memory/shared_writer.hpp>
 
 #include <algorithm>
 #include <atomic>

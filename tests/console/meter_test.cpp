@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a bar says of a loop that is looked at now and then.
 #include <rtrain/console/meter.hpp>
-#include <rtrain/process/loop_status.hpp>
+#include <rtrain/process/status/loop_status.hpp>
 
 #include <doctest/doctest.h>
 

@@ -3,9 +3,9 @@
 #include "../support.hpp"
 
 #include <rtrain/data/loops.hpp>
-#include <rtrain/model/flop_count.hpp>
-#include <rtrain/model/model_parts.hpp>
-#include <rtrain/process/loop_status.hpp>
+#include <rtrain/model/profile/flop_count.hpp>
+#include <rtrain/model/profile/model_parts.hpp>
+#include <rtrain/process/status/loop_status.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <doctest/doctest.h>

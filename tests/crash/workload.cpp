@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workload.hpp"
 
-#include <rtrain/storage/file.hpp>
-#include <rtrain/track/event_file.hpp>
-#include <rtrain/track/json_lines.hpp>
-#include <rtrain/track/tensorboard.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/track/files/json_lines.hpp>
+#include <rtrain/track/tensorboard/event_file.hpp>
+#include <rtrain/track/tensorboard/tensorboard.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <torch/torch.h>

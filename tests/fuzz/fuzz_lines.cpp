@@ -4,7 +4,7 @@
 #include "require.hpp"
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/data/lines.hpp>
+#include <rtrain/data/files/lines.hpp>
 #include <rtrain/format/json_row.hpp>
 #include <rtrain/format/json_scanner.hpp>
 

@@ -3,7 +3,7 @@
 // accepted names no file outside of the checkpoint and can be written again.
 #include "require.hpp"
 
-#include <rtrain/checkpoint/manifest.hpp>
+#include <rtrain/checkpoint/layout/manifest.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -3,8 +3,8 @@
 // storages and can be written again.
 #include "require.hpp"
 
-#include <rtrain/format/pickle_reader.hpp>
-#include <rtrain/format/pickle_writer.hpp>
+#include <rtrain/format/pickle/pickle_reader.hpp>
+#include <rtrain/format/pickle/pickle_writer.hpp>
 
 #include <algorithm>
 #include <cstddef>

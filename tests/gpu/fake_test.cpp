@@ -6,9 +6,9 @@
 #include "nccl_ranks.hpp"
 
 #include <rtrain/backend/nccl.hpp>
-#include <rtrain/checkpoint/host_copy.hpp>
-#include <rtrain/data/position.hpp>
-#include <rtrain/model/sync_batch_norm.hpp>
+#include <rtrain/checkpoint/policy/host_copy.hpp>
+#include <rtrain/data/order/position.hpp>
+#include <rtrain/model/batch_norm/sync_batch_norm.hpp>
 
 #include <doctest/doctest.h>
 

@@ -8,9 +8,9 @@
 #else
 #include <rtrain/backend/nccl.hpp>
 #endif
-#include <rtrain/checkpoint/host_copy.hpp>
-#include <rtrain/comm/mpi.hpp>
-#include <rtrain/model/parameter_check.hpp>
+#include <rtrain/checkpoint/policy/host_copy.hpp>
+#include <rtrain/comm/world/mpi.hpp>
+#include <rtrain/model/parameters/parameter_check.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <torch/cuda.h>

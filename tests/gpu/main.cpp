@@ -5,7 +5,7 @@
 
 #include "../mpi/together.hpp"
 
-#include <rtrain/comm/mpi.hpp>
+#include <rtrain/comm/world/mpi.hpp>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 

@@ -4,9 +4,9 @@
 #include "../support.hpp"
 #include "nccl_ranks.hpp"
 
+#include <rtrain/model/optimizer/sharded_optimizer.hpp>
 #include <rtrain/model/sharded.hpp>
-#include <rtrain/model/sharded_optimizer.hpp>
-#include <rtrain/model/shared_weights.hpp>
+#include <rtrain/model/sharded/weights/shared_weights.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <doctest/doctest.h>

@@ -4,7 +4,7 @@
 
 Usage: locale_test.py ROOT
 
-It fails when a header, outside of base/c_locale.hpp and base/strict_stream.hpp,
+It fails when a header, outside of base/text/c_locale.hpp and base/text/strict_stream.hpp,
 - makes a string stream that is not within strict(...), which gives it C's locale,
 - prints a floating-point number with a function of the printf family: detail::print() does, and console::say(),
 - reads one with scanf, strtod or stod: std::from_chars does,
@@ -15,7 +15,7 @@ import pathlib
 import re
 import sys
 
-EXCEPT = {"base/c_locale.hpp", "base/strict_stream.hpp"}
+EXCEPT = {"base/text/c_locale.hpp", "base/text/strict_stream.hpp"}
 FLOAT = r"%[-+ #0]*[\d.*]*(?:l|L)?[aefgAEFG]"
 RULES = {
     "a string stream without strict()": re.compile(r"(?<!strict\()std::[io]?stringstream\b(?! *&)"),

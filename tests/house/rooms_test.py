@@ -7,7 +7,11 @@ Usage: rooms_test.py ROOT
 A room is a directory under include/rtrain; of two that match a header, the longer counts. A header of
 the root is in no room, so it has an entry of its own. "may include" is a list of rooms, or "all above". It fails when
 - a header includes one of a room that the file does not allow,
-- rooms that the file allows to include each other, or headers that do, make a circle (definitions
+- a directory has no room of its own, or more than 25 headers (a door and its definitions count as one),
+- a header of ours includes a forwarding header: one that only includes a header of the same name in another
+  directory, which keeps a path valid that programs include. These are in no room, and do not count,
+- rooms that the file allows to include each other, or headers that do, or directories at some level with all that
+  is below them, make a circle (definitions
   include their door, and the door them, for those who do not link rtrain::compiled),
 - a header is in no room, or a room of the file holds none,
 - definitions (RTRAIN_DOOR) are included by a header that is not their door: rtrain::compiled defines them, too,
@@ -22,6 +26,7 @@ Then it breaks each of these rules in a copy of the headers, and fails when it d
 """
 
 import argparse
+import collections
 import json
 import pathlib
 import re
@@ -33,9 +38,10 @@ ROOMS = "tests/house/rooms.json"
 HEADERS = "include/rtrain"
 COMPILED = "base/compiled.hpp"
 CONSOLE = ("base/console.hpp", "console/screen.hpp")
-LONGEST, MEDIAN, LONGEST_FUNCTION, MOST_PARAMETERS = 400, 150, 60, 5
+LONGEST, MEDIAN, LONGEST_FUNCTION, MOST_PARAMETERS, MOST_HEADERS = 400, 150, 60, 5, 25
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:rtrain/)?([^>"]+\.hpp)[>"]', re.MULTILINE)
 DOOR = re.compile(r"^#ifndef RTRAIN_COMPILED\n(?:#include [^\n]*\n|//[^\n]*\n|\n)+#endif", re.MULTILINE)
+FORWARDING = re.compile(r"(?://[^\n]*\n|\n)*#pragma once\n\s*#include <rtrain/([^>]+)>\s*")
 WRITES = re.compile(r"fprintf\(\s*stderr|fputs\([^;]*\bstderr\)|std::(cerr|clog)\b|STDERR_FILENO,")
 WORDS = re.compile(r"""//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""")
 # What stands before the brace of a function's body, and not before that of a class or a block.
@@ -80,6 +86,11 @@ def includes_of(header, text):
     return found
 
 
+def is_forwarding(header, text):
+    found = FORWARDING.fullmatch(text)
+    return found is not None and found[1].split("/")[-1] == header.split("/")[-1]
+
+
 def room_of(header, rooms):
     """The row that `header` belongs to, or None."""
     if header in rooms:
@@ -111,6 +122,27 @@ def circle_in(arrows):
         if circle:
             return circle
     return None
+
+
+def circles_of_directories(arrows):
+    """A circle of each level: of directories beside each other, and of the headers beside them as one."""
+    levels = collections.defaultdict(lambda: collections.defaultdict(set))
+    for header, others in arrows.items():
+        for other in others - {header}:
+            paths = header.split("/"), other.split("/")
+            depth = next(at for at, parts in enumerate(zip(*paths)) if parts[0] != parts[1])
+            low, high = ("/".join(path[:depth + 1] if len(path) > depth + 1 or depth == 0 else path[:depth])
+                         for path in paths)
+            if low != high:
+                levels[tuple(paths[0][:depth])][low].add(high)
+    return list(filter(None, map(circle_in, levels.values())))
+
+
+def crowded_directories(headers):
+    """(directory, headers) of each that has too many."""
+    count = collections.Counter(header.rpartition("/")[0] + "/" for header in headers
+                                if not header.endswith("_definitions.hpp"))
+    return [(directory, number) for directory, number in count.items() if number > MOST_HEADERS]
 
 
 def is_definitions(headers, header):
@@ -182,7 +214,10 @@ def hiding_namespaces(text):
 
 def problems_of(root):
     table, headers = read_table(root), read_headers(root)
-    found = []
+    forwarding = {header for header, text in headers.items() if is_forwarding(header, text)}
+    headers = {header: text for header, text in headers.items() if header not in forwarding}
+    found = [f"{directory}: {number} headers; at most {MOST_HEADERS}"
+             for directory, number in crowded_directories(headers)]
     if not table:
         found.append(f"{ROOMS}: no rooms")
     for room, allowed in table.items():
@@ -202,7 +237,7 @@ def problems_of(root):
     arrows = {}
     for header, text in headers.items():
         room = room_of(header, table)
-        if room is None:
+        if room not in (header, header.rpartition("/")[0] + "/"):
             found.append(f"{header}: it is in no room of {ROOMS}")
         lines = text.count("\n")
         if lines > LONGEST and not GENERATED.search(text):
@@ -221,6 +256,9 @@ def problems_of(root):
             if is_definitions(headers, other):
                 found.append(f"{header}: includes {other}, whose definitions stand behind a door")
         for other in includes_of(header, text):
+            if other in forwarding:
+                found.append(f"{header}: includes {other}, which forwards; include what it includes")
+                continue
             if other not in headers:
                 found.append(f"{header}: includes {other}, which does not exist")
                 continue
@@ -235,6 +273,7 @@ def problems_of(root):
     circle = circle_in(arrows)
     if circle:
         found.append("headers in a circle: " + " -> ".join(circle))
+    found += ["directories in a circle: " + " -> ".join(circle) for circle in circles_of_directories(arrows)]
     return found
 
 
@@ -283,6 +322,29 @@ def circle_of_headers(root):
     (root / HEADERS / low / "one.hpp").write_text(f"#pragma once\n\n#include <rtrain/{first}>\n",
                                                   encoding="utf-8")
     return "headers in a circle"
+
+
+def circle_of_directories(root):
+    low, _, _, high_header = lowest_and_highest(root)
+    (root / HEADERS / low / "one.hpp").write_text(f"#pragma once\n#include <rtrain/{high_header}>\nint one;\n",
+                                                  encoding="utf-8")
+    return "directories in a circle"
+
+
+def crowded_directory(root):
+    low, *_ = lowest_and_highest(root)
+    for number in range(MOST_HEADERS + 1):
+        (root / HEADERS / low / f"one{number}.hpp").write_text("#pragma once\n", encoding="utf-8")
+    headers = [header for header in read_headers(root) if re.fullmatch(low + r"[^/]*(?<!_definitions)\.hpp", header)]
+    return f"{low}: {len(headers)} headers; at most {MOST_HEADERS}"
+
+
+def included_forwarding_header(root):
+    low, low_header, _, high_header = lowest_and_highest(root)
+    name = pathlib.PurePosixPath(low_header).name
+    (root / HEADERS / "train" / name).write_text(f"#pragma once\n#include <rtrain/{low_header}>\n", encoding="utf-8")
+    add_line(root / HEADERS / high_header, f"#include <rtrain/train/{name}>")
+    return f"{high_header}: includes train/{name}, which forwards"
 
 
 def header_in_no_room(root):
@@ -360,7 +422,8 @@ def hiding_namespace(root):
     return f"{low}hiding.hpp: namespace rtrain::low::detail hides"
 
 
-CONTROLS = [forbidden_include, circle_of_rooms, circle_of_headers, header_in_no_room,
+CONTROLS = [forbidden_include, circle_of_rooms, circle_of_headers, circle_of_directories, crowded_directory,
+            included_forwarding_header, header_in_no_room,
             header_in_the_root, empty_room, definitions_without_door, format_for_others, long_header, long_median,
             long_function, long_parameter_list, second_console, hiding_namespace]
 

@@ -7,7 +7,7 @@
 #include <rtrain/launch/control/bar_event.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
 #include <rtrain/launch/control/server.hpp>
-#include <rtrain/process/child.hpp>
+#include <rtrain/process/os/child.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>

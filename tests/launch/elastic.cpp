@@ -14,7 +14,7 @@
 #include "../support.hpp"
 
 #ifdef RTRAIN_TEST_CSV
-#include <rtrain/data/arrow.hpp>
+#include <rtrain/data/tables/arrow.hpp>
 #endif
 
 #include <csignal>

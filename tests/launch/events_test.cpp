@@ -6,7 +6,7 @@
 
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/run/run.hpp>
-#include <rtrain/track/json_lines.hpp>
+#include <rtrain/track/files/json_lines.hpp>
 #include <rtrain/train/training.hpp>
 
 #include <doctest/doctest.h>

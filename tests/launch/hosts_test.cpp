@@ -3,8 +3,8 @@
 #include <rtrain/launch/supervise/hosts.hpp>
 #include <rtrain/launch/supervise/mpirun.hpp>
 #include <rtrain/launch/supervise/sole_rank.hpp>
-#include <rtrain/process/child.hpp>
-#include <rtrain/storage/temporary.hpp>
+#include <rtrain/process/os/child.hpp>
+#include <rtrain/storage/file/temporary.hpp>
 
 #include <doctest/doctest.h>
 

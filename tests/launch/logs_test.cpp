@@ -5,14 +5,14 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/base/strict_stream.hpp>
+#include <rtrain/base/text/strict_stream.hpp>
 #include <rtrain/config/logging.hpp>
 #include <rtrain/console/numbers.hpp>
 #include <rtrain/journal/rank_logs.hpp>
-#include <rtrain/process/output_tee.hpp>
+#include <rtrain/process/stdio/output_tee.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/testing/scratch.hpp>
-#include <rtrain/track/html.hpp>
+#include <rtrain/track/page/html.hpp>
 
 #include <doctest/doctest.h>
 

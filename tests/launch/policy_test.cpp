@@ -8,7 +8,7 @@
 #include <rtrain/base/grouped_errors.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/watch/hang_watch.hpp>
-#include <rtrain/process/processor_time.hpp>
+#include <rtrain/process/os/processor_time.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../thrown.hpp"
-#include <rtrain/process/attempt_status.hpp>
-#include <rtrain/process/file_size_limit.hpp>
-#include <rtrain/process/preemption_signals.hpp>
-#include <rtrain/process/standard_streams.hpp>
-#include <rtrain/process/thread.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/process/os/file_size_limit.hpp>
+#include <rtrain/process/os/thread.hpp>
+#include <rtrain/process/preemption/preemption_signals.hpp>
+#include <rtrain/process/status/attempt_status.hpp>
+#include <rtrain/process/stdio/standard_streams.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <doctest/doctest.h>
 

@@ -8,7 +8,7 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/comm/communicator.hpp>
 #ifdef RTRAIN_TEST_STACKTRACE
-#include <rtrain/process/stacktrace.hpp>
+#include <rtrain/process/stack/stacktrace.hpp>
 #endif
 #include <rtrain/state/object_state.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the time of a step goes, and who slows the others down.
-#include <rtrain/process/step_clock.hpp>
+#include <rtrain/process/status/step_clock.hpp>
 #include <rtrain/run/slow_rank.hpp>
 
 #include <doctest/doctest.h>

@@ -2,9 +2,9 @@
 // Stacks of threads that spin, sleep, wait, or do not react.
 #include "../thrown.hpp"
 
-#include <rtrain/process/stack_dump.hpp>
+#include <rtrain/process/stack/stack_dump.hpp>
 #ifdef RTRAIN_TEST_STACKTRACE
-#include <rtrain/process/stacktrace.hpp>
+#include <rtrain/process/stack/stacktrace.hpp>
 #endif
 
 #include <doctest/doctest.h>

@@ -3,7 +3,7 @@
 #include "programs.hpp"
 
 #include <rtrain/launch/supervise/supervisor.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <doctest/doctest.h>
 

@@ -4,7 +4,7 @@
 #include "../support.hpp"
 
 #include <rtrain/storage/locate.hpp>
-#include <rtrain/track/callback_observer.hpp>
+#include <rtrain/track/callback/callback_observer.hpp>
 
 #include <doctest/doctest.h>
 

@@ -2,7 +2,7 @@
 // Checkpoints that several ranks write together.
 #include "../support.hpp"
 
-#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/checkpoint/layout/verify.hpp>
 
 #include <doctest/doctest.h>
 

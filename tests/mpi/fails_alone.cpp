@@ -5,7 +5,7 @@
 
 #include "together.hpp"
 
-#include <rtrain/comm/mpi.hpp>
+#include <rtrain/comm/world/mpi.hpp>
 
 #include <stdexcept>
 

@@ -4,7 +4,7 @@
 #include "../support.hpp"
 #include "ranks.hpp"
 
-#include <rtrain/model/finite.hpp>
+#include <rtrain/model/reduction/finite.hpp>
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,7 @@
 #include "../support.hpp"
 #include "ranks.hpp"
 
-#include <rtrain/model/faster_way.hpp>
+#include <rtrain/model/parameters/faster_way.hpp>
 
 #include <c10/core/CPUAllocator.h>
 #include <doctest/doctest.h>

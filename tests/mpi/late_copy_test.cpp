@@ -3,7 +3,7 @@
 // the report, whatever comes first behind it.
 #include "../support.hpp"
 
-#include <rtrain/process/deferred_copy.hpp>
+#include <rtrain/process/memory/deferred_copy.hpp>
 #include <rtrain/weights.hpp>
 
 #include <doctest/doctest.h>

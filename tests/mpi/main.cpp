@@ -4,7 +4,7 @@
 
 #include "together.hpp"
 
-#include <rtrain/comm/mpi.hpp>
+#include <rtrain/comm/world/mpi.hpp>
 
 int main(int argc, char** argv) {
     rtrain::comm::ensure_mpi();

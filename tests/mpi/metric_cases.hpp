@@ -5,7 +5,7 @@
 
 #include <rtrain/base/json.hpp>
 #include <rtrain/metrics.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <torch/torch.h>
 

@@ -5,9 +5,9 @@
 #include "../support.hpp"
 #include "ranks.hpp"
 
-#include <rtrain/data/each_tensor.hpp>
-#include <rtrain/model/grad_scaler.hpp>
-#include <rtrain/process/step_clock.hpp>
+#include <rtrain/data/batch/each_tensor.hpp>
+#include <rtrain/model/amp/grad_scaler.hpp>
+#include <rtrain/process/status/step_clock.hpp>
 
 #include <ATen/autocast_mode.h>
 

@@ -10,9 +10,9 @@
 #include "monkey_twin.hpp"
 #include "ranks.hpp"
 
-#include <rtrain/comm/mpi.hpp>
-#include <rtrain/model/synchronize.hpp>
-#include <rtrain/process/environment.hpp>
+#include <rtrain/comm/world/mpi.hpp>
+#include <rtrain/model/parameters/synchronize.hpp>
+#include <rtrain/process/os/environment.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 // Preprocessors fitted by all ranks together.
 #include "../support.hpp"
 
-#include <rtrain/data/rows.hpp>
+#include <rtrain/data/batch/rows.hpp>
 #include <rtrain/preprocess.hpp>
 
 #include <doctest/doctest.h>

@@ -3,8 +3,8 @@
 #include "../thrown.hpp"
 #include "ranks.hpp"
 
-#include <rtrain/model/recompute.hpp>
-#include <rtrain/model/sync_batch_norm.hpp>
+#include <rtrain/model/activation/recompute.hpp>
+#include <rtrain/model/batch_norm/sync_batch_norm.hpp>
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/torch.h>

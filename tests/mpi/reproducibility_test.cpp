@@ -2,7 +2,7 @@
 // The same run twice, and on other ranks.
 #include "../support.hpp"
 
-#include <rtrain/data/position.hpp>
+#include <rtrain/data/order/position.hpp>
 
 #include <doctest/doctest.h>
 

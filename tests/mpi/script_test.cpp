@@ -7,12 +7,12 @@
 #include "ranks.hpp"
 #include "sharded_models.hpp"
 
+#include <rtrain/model/batch_norm/convert_sync_batch_norm.hpp>
 #include <rtrain/model/construct.hpp>
-#include <rtrain/model/convert_sync_batch_norm.hpp>
-#include <rtrain/model/flop_count.hpp>
-#include <rtrain/model/model_parts.hpp>
+#include <rtrain/model/profile/flop_count.hpp>
+#include <rtrain/model/profile/model_parts.hpp>
 #include <rtrain/model/reproducibility.hpp>
-#include <rtrain/model/sharded_check.hpp>
+#include <rtrain/model/sharded/plan/sharded_check.hpp>
 #include <rtrain/script.hpp>
 #include <rtrain/trainer.hpp>
 #include <rtrain/weights.hpp>

@@ -5,8 +5,8 @@
 #include "ranks.hpp"
 
 #include <rtrain/model/memory_needed.hpp>
+#include <rtrain/model/optimizer/sharded_optimizer.hpp>
 #include <rtrain/model/sharded.hpp>
-#include <rtrain/model/sharded_optimizer.hpp>
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

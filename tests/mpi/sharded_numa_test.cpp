@@ -4,9 +4,9 @@
 #include "../support.hpp"
 #include "sharded_models.hpp"
 
-#include <rtrain/model/shared_weights.hpp>
-#include <rtrain/process/numa.hpp>
-#include <rtrain/tune/this_machine.hpp>
+#include <rtrain/model/sharded/weights/shared_weights.hpp>
+#include <rtrain/process/os/numa.hpp>
+#include <rtrain/tune/resources/this_machine.hpp>
 
 #include <doctest/doctest.h>
 

@@ -8,7 +8,7 @@
 #include <rtrain/comm/communicator.hpp>
 #include <rtrain/state/kept_state.hpp>
 #include <rtrain/state/object_state.hpp>
-#include <rtrain/storage/scratch_file.hpp>
+#include <rtrain/storage/file/scratch_file.hpp>
 
 #include <doctest/doctest.h>
 

@@ -7,10 +7,10 @@
 
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/comm/communicator.hpp>
-#include <rtrain/model/recompute.hpp>
-#include <rtrain/model/shared_weights.hpp>
-#include <rtrain/model/unit_order.hpp>
-#include <rtrain/model/units.hpp>
+#include <rtrain/model/activation/recompute.hpp>
+#include <rtrain/model/sharded/plan/unit_order.hpp>
+#include <rtrain/model/sharded/plan/units.hpp>
+#include <rtrain/model/sharded/weights/shared_weights.hpp>
 #include <rtrain/state/object_state.hpp>
 #include <rtrain/weights.hpp>
 

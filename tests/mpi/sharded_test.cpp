@@ -5,7 +5,7 @@
 #include "sharded_models.hpp"
 
 #include <rtrain/comm/communicator.hpp>
-#include <rtrain/model/grad_scaler.hpp>
+#include <rtrain/model/amp/grad_scaler.hpp>
 #include <rtrain/state/object_state.hpp>
 #include <rtrain/weights.hpp>
 

@@ -3,8 +3,8 @@
 #include "../support.hpp"
 #include "ranks.hpp"
 
-#include <rtrain/model/connect_batch_norms.hpp>
-#include <rtrain/model/convert_sync_batch_norm.hpp>
+#include <rtrain/model/batch_norm/connect_batch_norms.hpp>
+#include <rtrain/model/batch_norm/convert_sync_batch_norm.hpp>
 
 #include <doctest/doctest.h>
 

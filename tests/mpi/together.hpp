@@ -5,7 +5,7 @@
 /// the source that holds doctest's implementation.
 #pragma once
 
-#include <rtrain/comm/mpi.hpp>
+#include <rtrain/comm/world/mpi.hpp>
 
 #include <cstdio>
 #include <iostream>

@@ -2,9 +2,9 @@
 // Whole runs on ranks.
 #include "../support.hpp"
 
-#include <rtrain/data/json.hpp>
-#include <rtrain/data/position.hpp>
-#include <rtrain/process/step_clock.hpp>
+#include <rtrain/data/order/position.hpp>
+#include <rtrain/data/readers/json.hpp>
+#include <rtrain/process/status/step_clock.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joins the others, and says how many they are, or why there are none.
-#include <rtrain/comm/mpi.hpp>
+#include <rtrain/comm/world/mpi.hpp>
 
 #include <cstdio>
 

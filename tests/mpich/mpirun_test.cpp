@@ -3,7 +3,7 @@
 // RTRAIN_TEST_HYDRA names.
 #include <rtrain/launch/supervise/mpirun.hpp>
 #include <rtrain/launch/supervise/started_ranks.hpp>
-#include <rtrain/storage/temporary.hpp>
+#include <rtrain/storage/file/temporary.hpp>
 
 #include <doctest/doctest.h>
 

@@ -5,8 +5,8 @@
 #include <rtrain/backend/mpi.hpp>
 #include <rtrain/backend/the_backend.hpp>
 #include <rtrain/comm/communicator.hpp>
+#include <rtrain/model/optimizer/sharded_optimizer.hpp>
 #include <rtrain/model/sharded.hpp>
-#include <rtrain/model/sharded_optimizer.hpp>
 
 #include <doctest/doctest.h>
 

@@ -2,8 +2,8 @@
 // Every file system behaves alike, and URIs lead to the right one.
 #include "support.hpp"
 
-#include <rtrain/data/files.hpp>
-#include <rtrain/storage/random_access_file.hpp>
+#include <rtrain/data/files/files.hpp>
+#include <rtrain/storage/node/random_access_file.hpp>
 #include <rtrain/storage/retrying.hpp>
 #include <rtrain/testing/filesystem.hpp>
 

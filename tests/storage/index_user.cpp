@@ -3,9 +3,9 @@
 // Indexes the files there. Prints the name of each file that it reads for that, and reads it when a
 // line comes in; at last, what all indices have together.
 #include <rtrain/base/error.hpp>
-#include <rtrain/data/files.hpp>
-#include <rtrain/data/index_cache.hpp>
-#include <rtrain/data/lines.hpp>
+#include <rtrain/data/files/files.hpp>
+#include <rtrain/data/files/index_cache.hpp>
+#include <rtrain/data/files/lines.hpp>
 
 #include <cstdint>
 #include <cstdio>

@@ -3,13 +3,13 @@
 // a process of its own: what malloc() has kept from another one would hide what it takes.
 #include "../status_bytes.hpp"
 
-#include <rtrain/data/arrow.hpp>
-#include <rtrain/data/position.hpp>
+#include <rtrain/data/order/position.hpp>
+#include <rtrain/data/order/streaming.hpp>
 #include <rtrain/data/shard.hpp>
-#include <rtrain/data/streaming.hpp>
+#include <rtrain/data/tables/arrow.hpp>
 #include <rtrain/testing/scratch.hpp>
 #ifdef RTRAIN_TEST_IMAGES
-#include <rtrain/data/images.hpp>
+#include <rtrain/data/images/images.hpp>
 #endif
 
 #include <doctest/doctest.h>

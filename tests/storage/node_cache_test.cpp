@@ -2,7 +2,7 @@
 // Processes of one node share one download.
 #include "support.hpp"
 
-#include <rtrain/storage/node_cache.hpp>
+#include <rtrain/storage/node/node_cache.hpp>
 
 #include <doctest/doctest.h>
 

@@ -4,7 +4,7 @@
 // its standard input ends.
 #include "support.hpp"
 
-#include <rtrain/storage/node_cache.hpp>
+#include <rtrain/storage/node/node_cache.hpp>
 
 int main(int, char** argv) {
     auto config = test::quick();

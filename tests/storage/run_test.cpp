@@ -2,9 +2,9 @@
 // Whole runs whose storage is a service, on ranks; rank 0 plays the service.
 #include "support.hpp"
 
-#include <rtrain/checkpoint/verify.hpp>
-#include <rtrain/comm/mpi.hpp>
-#include <rtrain/track/run_report.hpp>
+#include <rtrain/checkpoint/layout/verify.hpp>
+#include <rtrain/comm/world/mpi.hpp>
+#include <rtrain/track/page/run_report.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <doctest/doctest.h>

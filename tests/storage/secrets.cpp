@@ -5,7 +5,7 @@
 //
 // KIND is what happens on rank 1 behind its second report: ok (nothing), throw, kill. Before it,
 // all ranks wait, while secrets_test.py looks around, for the file that SECRETS_GO names.
-#include <rtrain/storage/arrow.hpp>
+#include <rtrain/storage/cloud/arrow.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <torch/torch.h>

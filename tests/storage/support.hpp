@@ -6,7 +6,7 @@
 
 #include "../thrown.hpp"
 
-#include <rtrain/storage/arrow.hpp>
+#include <rtrain/storage/cloud/arrow.hpp>
 #include <rtrain/storage/transfer.hpp>
 #include <rtrain/testing/scratch.hpp>
 

@@ -2,9 +2,9 @@
 // CSV and Parquet files, compared with what pyarrow reads from them.
 #include "support.hpp"
 
-#include <rtrain/data/arrow.hpp>
+#include <rtrain/data/tables/arrow.hpp>
 #ifdef RTRAIN_TEST_IMAGES
-#include <rtrain/data/images.hpp>
+#include <rtrain/data/images/images.hpp>
 #endif
 #include <rtrain/format/safetensors.hpp>
 

@@ -3,15 +3,15 @@
 #include "offline_files.hpp"
 
 #include <rtrain/testing/tracker.hpp>
-#include <rtrain/track/comet.hpp>
-#include <rtrain/track/csv.hpp>
-#include <rtrain/track/event_file.hpp>
-#include <rtrain/track/http_exchange.hpp>
-#include <rtrain/track/json_lines.hpp>
-#include <rtrain/track/mlflow.hpp>
-#include <rtrain/track/mlflow_note.hpp>
-#include <rtrain/track/tensorboard.hpp>
-#include <rtrain/track/wandb.hpp>
+#include <rtrain/track/files/csv.hpp>
+#include <rtrain/track/files/json_lines.hpp>
+#include <rtrain/track/http/http_exchange.hpp>
+#include <rtrain/track/mlflow/mlflow.hpp>
+#include <rtrain/track/mlflow/mlflow_note.hpp>
+#include <rtrain/track/offline/comet.hpp>
+#include <rtrain/track/offline/wandb.hpp>
+#include <rtrain/track/tensorboard/event_file.hpp>
+#include <rtrain/track/tensorboard/tensorboard.hpp>
 
 #include <doctest/doctest.h>
 

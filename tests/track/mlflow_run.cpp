@@ -24,10 +24,10 @@
 //   sync        brings what is missing
 #include "tracked_run.hpp"
 
-#include <rtrain/track/mlflow.hpp>
+#include <rtrain/track/mlflow/mlflow.hpp>
 #include <rtrain/track/sync.hpp>
 #ifdef RTRAIN_TEST_HTTPS
-#include <rtrain/track/https.hpp>
+#include <rtrain/track/http/https.hpp>
 #endif
 
 #include <csignal>

@@ -5,7 +5,7 @@
 //   mlflow_train <storage path>
 #include "../support.hpp"
 
-#include <rtrain/track/mlflow.hpp>
+#include <rtrain/track/mlflow/mlflow.hpp>
 
 #include <chrono>
 #include <csignal>

@@ -8,7 +8,7 @@
 #include <rtrain/config/run_info.hpp>
 #include <rtrain/format/protobuf.hpp>
 #include <rtrain/format/zip_directory.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <doctest/doctest.h>
 #include <zlib.h>

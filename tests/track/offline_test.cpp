@@ -4,11 +4,11 @@
 #include "tracked_run.hpp"
 
 #include <rtrain/format/zip_writer.hpp>
-#include <rtrain/track/comet.hpp>
-#include <rtrain/track/reported_image.hpp>
+#include <rtrain/track/lines/reported_image.hpp>
+#include <rtrain/track/offline/comet.hpp>
+#include <rtrain/track/offline/wandb.hpp>
+#include <rtrain/track/offline/wandb_format.hpp>
 #include <rtrain/track/sync.hpp>
-#include <rtrain/track/wandb.hpp>
-#include <rtrain/track/wandb_format.hpp>
 
 #include <doctest/doctest.h>
 

@@ -2,8 +2,8 @@
 // What the page of a run shows: curves that keep their extremes, starts, text that stays text.
 #include "../thrown.hpp"
 
-#include <rtrain/track/report_page.hpp>
-#include <rtrain/track/run_facts.hpp>
+#include <rtrain/track/page/report_page.hpp>
+#include <rtrain/track/page/run_facts.hpp>
 
 #include <doctest/doctest.h>
 

@@ -5,7 +5,7 @@
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/journal/run_log.hpp>
 #include <rtrain/storage/locate.hpp>
-#include <rtrain/track/live_page.hpp>
+#include <rtrain/track/live/live_page.hpp>
 
 #include <cstdint>
 #include <filesystem>

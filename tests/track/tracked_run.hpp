@@ -5,9 +5,9 @@
 
 #include <rtrain/base/json.hpp>
 #include <rtrain/journal/run_log.hpp>
-#include <rtrain/storage/file.hpp>
-#include <rtrain/storage/growing_file.hpp>
-#include <rtrain/track/tracker_threads.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/storage/file/growing_file.hpp>
+#include <rtrain/track/delivery/tracker_threads.hpp>
 
 #include <chrono>
 #include <cstdint>

@@ -4,9 +4,9 @@
 #include "../thrown.hpp"
 #include "tracked_run.hpp"
 
-#include <rtrain/track/csv.hpp>
-#include <rtrain/track/json_lines.hpp>
-#include <rtrain/track/url.hpp>
+#include <rtrain/track/files/csv.hpp>
+#include <rtrain/track/files/json_lines.hpp>
+#include <rtrain/track/http/url.hpp>
 
 #include <doctest/doctest.h>
 

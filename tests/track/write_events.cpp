@@ -4,13 +4,13 @@
 // Argument: a directory. Prints nothing.
 #include "tracked_run.hpp"
 
-#include <rtrain/base/base64.hpp>
+#include <rtrain/base/text/base64.hpp>
 #include <rtrain/format/png_writer.hpp>
-#include <rtrain/storage/file.hpp>
-#include <rtrain/track/comet.hpp>
-#include <rtrain/track/reported_image.hpp>
-#include <rtrain/track/tensorboard.hpp>
-#include <rtrain/track/wandb.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/track/lines/reported_image.hpp>
+#include <rtrain/track/offline/comet.hpp>
+#include <rtrain/track/offline/wandb.hpp>
+#include <rtrain/track/tensorboard/tensorboard.hpp>
 
 #include <boost/json/array.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // write_report_page <reports> <file>: the page of a run that nobody made, which has all there can
 // be on one.
-#include <rtrain/track/report_page.hpp>
-#include <rtrain/track/run_facts.hpp>
+#include <rtrain/track/page/report_page.hpp>
+#include <rtrain/track/page/run_facts.hpp>
 
 #include <cmath>
 #include <cstdint>

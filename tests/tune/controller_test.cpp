@@ -6,10 +6,10 @@
 #include "search_helpers.hpp"
 
 #include <rtrain/testing/scratch.hpp>
-#include <rtrain/tune/free_cores.hpp>
-#include <rtrain/tune/generations.hpp>
+#include <rtrain/tune/controller/generations.hpp>
 #include <rtrain/tune/record/trial_files.hpp>
-#include <rtrain/tune/resources.hpp>
+#include <rtrain/tune/resources/free_cores.hpp>
+#include <rtrain/tune/resources/resources.hpp>
 #include <rtrain/tune/schedule/asha.hpp>
 #include <rtrain/tune/schedule/hyper_band.hpp>
 #include <rtrain/tune/schedule/median_stopping.hpp>

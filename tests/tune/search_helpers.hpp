@@ -3,9 +3,9 @@
 /// Searches for tests: a searcher that counts.
 #pragma once
 
-#include <rtrain/tune/function_runner.hpp>
+#include <rtrain/tune/controller/search_directory.hpp>
 #include <rtrain/tune/schedule/fifo.hpp>
-#include <rtrain/tune/search_directory.hpp>
+#include <rtrain/tune/threads/function_runner.hpp>
 
 #include <cstdint>
 #include <filesystem>

@@ -4,9 +4,9 @@
 #include "../launch/programs.hpp"
 
 #include <rtrain/base/json.hpp>
-#include <rtrain/tune/slot_places.hpp>
-#include <rtrain/tune/slots.hpp>
-#include <rtrain/tune/trial_worker.hpp>
+#include <rtrain/tune/ranks/slot_places.hpp>
+#include <rtrain/tune/ranks/slots.hpp>
+#include <rtrain/tune/ranks/trial_worker.hpp>
 
 #include <doctest/doctest.h>
 

@@ -4,9 +4,9 @@
 //   tuning <variant> <ranks> <storage path>
 #include "../support.hpp"
 
+#include <rtrain/tune/resources/this_machine.hpp>
 #include <rtrain/tune/schedule/asha.hpp>
 #include <rtrain/tune/schedule/pbt.hpp>
-#include <rtrain/tune/this_machine.hpp>
 #include <rtrain/tuner.hpp>
 
 #include <boost/describe/class.hpp>

@@ -5,8 +5,8 @@
 #include "../launch/programs.hpp"
 
 #include <rtrain/train/generators.hpp>
-#include <rtrain/tune/this_machine.hpp>
-#include <rtrain/tune/trial_task.hpp>
+#include <rtrain/tune/processes/trial_task.hpp>
+#include <rtrain/tune/resources/this_machine.hpp>
 #include <rtrain/tuner.hpp>
 
 #include <doctest/doctest.h>

@@ -3,7 +3,7 @@
 // the next.
 #include "../support.hpp"
 
-#include <rtrain/process/attempt_status.hpp>
+#include <rtrain/process/status/attempt_status.hpp>
 
 #include <doctest/doctest.h>
 

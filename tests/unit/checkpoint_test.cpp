@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../support.hpp"
 
-#include <rtrain/checkpoint/checked_file.hpp>
-#include <rtrain/checkpoint/manifest.hpp>
-#include <rtrain/checkpoint/shard_plan.hpp>
-#include <rtrain/checkpoint/staging.hpp>
-#include <rtrain/checkpoint/store.hpp>
-#include <rtrain/checkpoint/user_files.hpp>
-#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/checkpoint/layout/checked_file.hpp>
+#include <rtrain/checkpoint/layout/manifest.hpp>
+#include <rtrain/checkpoint/layout/shard_plan.hpp>
+#include <rtrain/checkpoint/layout/verify.hpp>
+#include <rtrain/checkpoint/store/staging.hpp>
+#include <rtrain/checkpoint/store/store.hpp>
+#include <rtrain/checkpoint/store/user_files.hpp>
 #include <rtrain/format/checksummed_json.hpp>
 #include <rtrain/format/safetensors.hpp>
 #include <rtrain/run/make_way.hpp>

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../support.hpp"
 
-#include <rtrain/data/blocks.hpp>
-#include <rtrain/data/each_tensor.hpp>
-#include <rtrain/data/idx.hpp>
-#include <rtrain/data/permuted.hpp>
-#include <rtrain/data/rows.hpp>
-#include <rtrain/data/sampler.hpp>
+#include <rtrain/data/batch/each_tensor.hpp>
+#include <rtrain/data/batch/rows.hpp>
+#include <rtrain/data/dataset/blocks.hpp>
+#include <rtrain/data/order/permuted.hpp>
+#include <rtrain/data/order/sampler.hpp>
+#include <rtrain/data/order/sharded.hpp>
+#include <rtrain/data/order/streaming.hpp>
+#include <rtrain/data/readers/idx.hpp>
 #include <rtrain/data/shard.hpp>
-#include <rtrain/data/sharded.hpp>
-#include <rtrain/data/streaming.hpp>
-#include <rtrain/model/batch_weight.hpp>
-#include <rtrain/process/step_clock.hpp>
+#include <rtrain/model/ddp/batch_weight.hpp>
+#include <rtrain/process/status/step_clock.hpp>
 
 #include <doctest/doctest.h>
 #include <zlib.h>

@@ -4,21 +4,21 @@
 #include "../files.hpp"
 #include "../thrown.hpp"
 
-#include <rtrain/data/bad_rows.hpp>
-#include <rtrain/data/files.hpp>
-#include <rtrain/data/index_cache.hpp>
-#include <rtrain/data/lines.hpp>
+#include <rtrain/data/files/bad_rows.hpp>
+#include <rtrain/data/files/files.hpp>
+#include <rtrain/data/files/index_cache.hpp>
+#include <rtrain/data/files/lines.hpp>
 #include <rtrain/format/json_row.hpp>
 #include <rtrain/format/mds.hpp>
 #include <rtrain/format/webdataset.hpp>
 #include <rtrain/format/zip_directory.hpp>
-#include <rtrain/storage/bulk_file.hpp>
-#include <rtrain/storage/file.hpp>
-#include <rtrain/storage/file_lock.hpp>
-#include <rtrain/storage/growing_file.hpp>
+#include <rtrain/storage/file/bulk_file.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/storage/file/file_lock.hpp>
+#include <rtrain/storage/file/growing_file.hpp>
+#include <rtrain/storage/file/lock.hpp>
+#include <rtrain/storage/file/mapping.hpp>
 #include <rtrain/storage/local.hpp>
-#include <rtrain/storage/lock.hpp>
-#include <rtrain/storage/mapping.hpp>
 #include <rtrain/testing/scratch.hpp>
 
 #include <doctest/doctest.h>

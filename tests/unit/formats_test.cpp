@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names and bytes of files that others may have written. Includes no libtorch.
 #include <rtrain/format/safetensors_header.hpp>
-#include <rtrain/storage/safe_name.hpp>
+#include <rtrain/storage/file/safe_name.hpp>
 
 #include <doctest/doctest.h>
 

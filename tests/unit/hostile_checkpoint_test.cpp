@@ -4,11 +4,11 @@
 #include "../files.hpp"
 #include "../thrown.hpp"
 
-#include <rtrain/checkpoint/state_files.hpp>
-#include <rtrain/checkpoint/store.hpp>
+#include <rtrain/checkpoint/layout/verify.hpp>
+#include <rtrain/checkpoint/policy/state_files.hpp>
+#include <rtrain/checkpoint/store/store.hpp>
+#include <rtrain/checkpoint/store/user_files.hpp>
 #include <rtrain/checkpoint/tool.hpp>
-#include <rtrain/checkpoint/user_files.hpp>
-#include <rtrain/checkpoint/verify.hpp>
 #include <rtrain/storage/local.hpp>
 
 #include <torch/torch.h>

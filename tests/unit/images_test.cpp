@@ -2,13 +2,13 @@
 // Image files: pixels as Pillow reads them, classes by directory, and files that are no images.
 #include "../thrown.hpp"
 
-#include <rtrain/data/images.hpp>
-#include <rtrain/data/permuted.hpp>
-#include <rtrain/data/position.hpp>
+#include <rtrain/data/images/images.hpp>
+#include <rtrain/data/order/permuted.hpp>
+#include <rtrain/data/order/position.hpp>
+#include <rtrain/data/order/streaming.hpp>
 #include <rtrain/data/shard.hpp>
-#include <rtrain/data/streaming.hpp>
 #include <rtrain/format/safetensors.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 #include <rtrain/storage/local.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/testing/scratch.hpp>

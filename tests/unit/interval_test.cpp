@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a checkpoint is due that no frequency decides on.
-#include <rtrain/checkpoint/interval.hpp>
+#include <rtrain/checkpoint/store/interval.hpp>
 
 #include <doctest/doctest.h>
 

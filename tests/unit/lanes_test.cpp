@@ -2,12 +2,12 @@
 // Rows that are not counted, streamed by all ranks together, who are threads of this process.
 #include "../thrown.hpp"
 
-#include <rtrain/data/dataset.hpp>
-#include <rtrain/data/generator.hpp>
-#include <rtrain/data/permuted.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
+#include <rtrain/data/dataset/generator.hpp>
+#include <rtrain/data/order/permuted.hpp>
+#include <rtrain/data/order/sharded.hpp>
+#include <rtrain/data/order/streaming.hpp>
 #include <rtrain/data/shard.hpp>
-#include <rtrain/data/sharded.hpp>
-#include <rtrain/data/streaming.hpp>
 #include <rtrain/testing/passes.hpp>
 
 #include <doctest/doctest.h>

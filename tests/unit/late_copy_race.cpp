@@ -3,7 +3,7 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
-#include <rtrain/process/deferred_copy.hpp>
+#include <rtrain/process/memory/deferred_copy.hpp>
 
 #include <algorithm>
 #include <chrono>

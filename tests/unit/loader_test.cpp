@@ -2,14 +2,14 @@
 // What is read ahead on threads comes in order, with its errors, and nothing outlives the loop.
 #include "../support.hpp"
 
-#include <rtrain/data/blocks.hpp>
-#include <rtrain/data/json.hpp>
+#include <rtrain/data/dataset/blocks.hpp>
 #include <rtrain/data/loader.hpp>
-#include <rtrain/data/permuted.hpp>
-#include <rtrain/data/random.hpp>
+#include <rtrain/data/order/permuted.hpp>
+#include <rtrain/data/order/random.hpp>
+#include <rtrain/data/order/sharded.hpp>
+#include <rtrain/data/order/streaming.hpp>
+#include <rtrain/data/readers/json.hpp>
 #include <rtrain/data/shard.hpp>
-#include <rtrain/data/sharded.hpp>
-#include <rtrain/data/streaming.hpp>
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

@@ -5,7 +5,7 @@
 #include "../capture.hpp"
 #include "../support.hpp"
 
-#include <rtrain/process/preemption_notice.hpp>
+#include <rtrain/process/preemption/preemption_notice.hpp>
 
 #include <doctest/doctest.h>
 

@@ -2,8 +2,8 @@
 // Schedules that are applied to optimizers. What they compute: tests/schedule.
 #include "../thrown.hpp"
 
-#include <rtrain/model/fused_optimizer.hpp>
-#include <rtrain/model/sharded_optimizer.hpp>
+#include <rtrain/model/optimizer/fused_optimizer.hpp>
+#include <rtrain/model/optimizer/sharded_optimizer.hpp>
 #include <rtrain/schedule.hpp>
 #include <rtrain/state/state.hpp>
 

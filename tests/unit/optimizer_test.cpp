@@ -2,7 +2,7 @@
 // Prepared optimizers against the plain ones of torch::optim.
 #include "../support.hpp"
 
-#include <rtrain/model/fused_optimizer.hpp>
+#include <rtrain/model/optimizer/fused_optimizer.hpp>
 
 #include <doctest/doctest.h>
 

@@ -4,9 +4,9 @@
 
 #include <rtrain/base/json.hpp>
 #include <rtrain/journal/result.hpp>
-#include <rtrain/run/option_fields.hpp>
-#include <rtrain/run/option_json.hpp>
-#include <rtrain/run/restore.hpp>
+#include <rtrain/run/options/option_fields.hpp>
+#include <rtrain/run/options/option_json.hpp>
+#include <rtrain/run/options/restore.hpp>
 
 #include <doctest/doctest.h>
 

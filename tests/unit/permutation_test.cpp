@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The keyed permutation: that it is one, that it stays the same, and that no test sees order in it.
-#include <rtrain/data/permutation.hpp>
+#include <rtrain/data/order/permutation.hpp>
 
 #include <doctest/doctest.h>
 

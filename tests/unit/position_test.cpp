@@ -3,10 +3,10 @@
 // objects in this process; tests/launch/position_test.cpp has real ones.
 #include "../support.hpp"
 
-#include <rtrain/data/permuted.hpp>
+#include <rtrain/data/order/permuted.hpp>
+#include <rtrain/data/order/sharded.hpp>
+#include <rtrain/data/order/streaming.hpp>
 #include <rtrain/data/shard.hpp>
-#include <rtrain/data/sharded.hpp>
-#include <rtrain/data/streaming.hpp>
 #include <rtrain/data/torch_data.hpp>
 #include <rtrain/state/progress.hpp>
 #include <rtrain/testing/data_policy.hpp>

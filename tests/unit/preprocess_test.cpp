@@ -3,9 +3,9 @@
 #include "../thrown.hpp"
 
 #include <rtrain/base/json.hpp>
-#include <rtrain/data/rows.hpp>
+#include <rtrain/data/batch/rows.hpp>
 #include <rtrain/preprocess.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <ATen/ATen.h>
 #include <boost/json/value_to.hpp>

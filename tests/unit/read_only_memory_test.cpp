@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../thrown.hpp"
 
-#include <rtrain/comm/shared_memory.hpp>
-#include <rtrain/process/output_tee.hpp>
-#include <rtrain/process/read_only_memory.hpp>
+#include <rtrain/comm/memory/shared_memory.hpp>
+#include <rtrain/process/memory/read_only_memory.hpp>
+#include <rtrain/process/stdio/output_tee.hpp>
 
 #include <doctest/doctest.h>
 

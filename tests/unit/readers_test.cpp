@@ -2,13 +2,13 @@
 // Data sets in files: text, JSON lines, tar archives and MDS shards, ours and those of others.
 #include "../thrown.hpp"
 
-#include <rtrain/data/idx.hpp>
-#include <rtrain/data/json.hpp>
-#include <rtrain/data/mds.hpp>
-#include <rtrain/data/position.hpp>
-#include <rtrain/data/text.hpp>
-#include <rtrain/data/webdataset.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/data/order/position.hpp>
+#include <rtrain/data/readers/idx.hpp>
+#include <rtrain/data/readers/json.hpp>
+#include <rtrain/data/readers/mds.hpp>
+#include <rtrain/data/readers/text.hpp>
+#include <rtrain/data/readers/webdataset.hpp>
+#include <rtrain/storage/file/file.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/testing/scratch.hpp>
 

@@ -2,10 +2,10 @@
 // Mistakes, and things that cannot be had, which no other test comes by: each ends in its code.
 #include "../support.hpp"
 
-#include <rtrain/checkpoint/host_copy.hpp>
-#include <rtrain/checkpoint/staging.hpp>
+#include <rtrain/checkpoint/policy/host_copy.hpp>
+#include <rtrain/checkpoint/store/staging.hpp>
 #include <rtrain/data/torch_data.hpp>
-#include <rtrain/model/gradient_errors.hpp>
+#include <rtrain/model/parameters/gradient_errors.hpp>
 #include <rtrain/model/sharded.hpp>
 
 #include <doctest/doctest.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors as images of reports: their pixels come back, and what is no image is named.
-#include <rtrain/base/base64.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/text/base64.hpp>
 #include <rtrain/format/png.hpp>
-#include <rtrain/track/image.hpp>
-#include <rtrain/track/reported_image.hpp>
+#include <rtrain/track/lines/image.hpp>
+#include <rtrain/track/lines/reported_image.hpp>
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,7 @@
 // ran, or uses classes that keep more than torch's.
 #include "../support.hpp"
 
-#include <rtrain/model/fused_optimizer.hpp>
+#include <rtrain/model/optimizer/fused_optimizer.hpp>
 #include <rtrain/testing/checkpoint_policy.hpp>
 
 #include <doctest/doctest.h>

@@ -4,7 +4,7 @@
 #include "../support.hpp"
 
 #include <rtrain/base/json.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 #include <rtrain/storage/local.hpp>
 
 #include <doctest/doctest.h>

@@ -5,9 +5,9 @@
 #include "../remove_at_once.hpp"
 #include "../support.hpp"
 
-#include <rtrain/checkpoint/staging.hpp>
+#include <rtrain/checkpoint/store/staging.hpp>
 #include <rtrain/run/run_directory.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <doctest/doctest.h>
 

@@ -2,17 +2,17 @@
 // Whole runs in this process, with backend::Local.
 #include "../support.hpp"
 
-#include <rtrain/checkpoint/staging.hpp>
-#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/checkpoint/layout/verify.hpp>
+#include <rtrain/checkpoint/store/staging.hpp>
 #include <rtrain/format/safetensors.hpp>
 #include <rtrain/launch/fit_outcome.hpp>
 #include <rtrain/launch/supervise/mpirun.hpp>
 #include <rtrain/launch/supervise/rank_output.hpp>
-#include <rtrain/process/preemption_notice.hpp>
-#include <rtrain/storage/lock.hpp>
+#include <rtrain/process/preemption/preemption_notice.hpp>
+#include <rtrain/storage/file/lock.hpp>
 #include <rtrain/testing/backend.hpp>
-#include <rtrain/track/json_lines.hpp>
-#include <rtrain/track/run_report.hpp>
+#include <rtrain/track/files/json_lines.hpp>
+#include <rtrain/track/page/run_report.hpp>
 
 #include <doctest/doctest.h>
 

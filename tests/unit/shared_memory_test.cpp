@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../thrown.hpp"
 
-#include <rtrain/comm/shared_memory.hpp>
+#include <rtrain/comm/memory/shared_memory.hpp>
 
 #include <doctest/doctest.h>
 

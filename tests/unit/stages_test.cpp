@@ -3,9 +3,9 @@
 // for.
 #include "../support.hpp"
 
-#include <rtrain/data/block_index.hpp>
-#include <rtrain/data/blocks.hpp>
-#include <rtrain/data/joined.hpp>
+#include <rtrain/data/dataset/block_index.hpp>
+#include <rtrain/data/dataset/blocks.hpp>
+#include <rtrain/data/dataset/joined.hpp>
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../support.hpp"
 
-#include <rtrain/checkpoint/manifest.hpp>
-#include <rtrain/checkpoint/verify.hpp>
-#include <rtrain/model/fused_optimizer.hpp>
+#include <rtrain/checkpoint/layout/manifest.hpp>
+#include <rtrain/checkpoint/layout/verify.hpp>
+#include <rtrain/model/optimizer/fused_optimizer.hpp>
 #include <rtrain/testing/checkpoint_policy.hpp>
 
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who takes which place of an epoch's order, on any number of ranks, also when that changes.
-#include <rtrain/data/steps.hpp>
+#include <rtrain/data/order/steps.hpp>
 
 #include <doctest/doctest.h>
 

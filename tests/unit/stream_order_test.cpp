@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of an epoch over blocks, and who takes which place of it.
-#include <rtrain/data/steps.hpp>
-#include <rtrain/data/stream_order.hpp>
+#include <rtrain/data/order/steps.hpp>
+#include <rtrain/data/order/stream_order.hpp>
 
 #include <doctest/doctest.h>
 

@@ -2,15 +2,15 @@
 // data::Streaming: the order over blocks, and how it is read.
 #include "../support.hpp"
 
-#include <rtrain/data/blocks.hpp>
-#include <rtrain/data/permuted.hpp>
-#include <rtrain/data/position.hpp>
+#include <rtrain/data/dataset/blocks.hpp>
+#include <rtrain/data/order/permuted.hpp>
+#include <rtrain/data/order/position.hpp>
+#include <rtrain/data/order/sharded.hpp>
+#include <rtrain/data/order/stream_order.hpp>
+#include <rtrain/data/order/streaming.hpp>
 #include <rtrain/data/shard.hpp>
-#include <rtrain/data/sharded.hpp>
-#include <rtrain/data/stream_batch_sampler.hpp>
-#include <rtrain/data/stream_order.hpp>
-#include <rtrain/data/streaming.hpp>
-#include <rtrain/process/reading.hpp>
+#include <rtrain/data/stream/stream_batch_sampler.hpp>
+#include <rtrain/process/status/reading.hpp>
 #include <rtrain/testing/data_policy.hpp>
 
 #include <doctest/doctest.h>

@@ -3,12 +3,12 @@
 #include "../thrown.hpp"
 
 #include <rtrain/base/json.hpp>
-#include <rtrain/data/blocks.hpp>
-#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/dataset/blocks.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
 #include <rtrain/preprocess/chain.hpp>
 #include <rtrain/preprocess/character_tokenizer.hpp>
 #include <rtrain/preprocess/tokenizer.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <ATen/ATen.h>
 #include <boost/json/serialize.hpp>

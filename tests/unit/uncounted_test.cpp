@@ -3,10 +3,10 @@
 // or streamed, and generators.
 #include "../thrown.hpp"
 
-#include <rtrain/data/block_index.hpp>
-#include <rtrain/data/blocks.hpp>
-#include <rtrain/data/dataset.hpp>
-#include <rtrain/data/rows.hpp>
+#include <rtrain/data/batch/rows.hpp>
+#include <rtrain/data/dataset/block_index.hpp>
+#include <rtrain/data/dataset/blocks.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
 #include <rtrain/testing/passes.hpp>
 
 #include <doctest/doctest.h>

@@ -6,8 +6,8 @@
 
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/base/failure.hpp>
-#include <rtrain/comm/device_graph.hpp>
-#include <rtrain/comm/slices.hpp>
+#include <rtrain/comm/device/device_graph.hpp>
+#include <rtrain/comm/kernels/slices.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -7,7 +7,7 @@
 
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/base/failure.hpp>
-#include <rtrain/comm/device_graph.hpp>
+#include <rtrain/comm/device/device_graph.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -8,11 +8,11 @@
 #include <rtrain/backend/threads.hpp>
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/comm/communicator.hpp>
-#include <rtrain/comm/mpi.hpp>
-#include <rtrain/comm/ulfm.hpp>
+#include <rtrain/comm/world/mpi.hpp>
+#include <rtrain/comm/world/ulfm.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/process/descriptor_limit.hpp>
-#include <rtrain/process/environment.hpp>
+#include <rtrain/process/os/descriptor_limit.hpp>
+#include <rtrain/process/os/environment.hpp>
 
 #include <string>
 #include <utility>

@@ -20,13 +20,13 @@
 #include <rtrain/backend/the_backend.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
-#include <rtrain/comm/arguments.hpp>
-#include <rtrain/comm/backoff.hpp>
+#include <rtrain/comm/calls/arguments.hpp>
 #include <rtrain/comm/nccl/collectives.hpp>
 #include <rtrain/comm/nccl/cuda.hpp>
 #include <rtrain/comm/nccl/graph.hpp>
 #include <rtrain/comm/nccl/nccl.hpp>
 #include <rtrain/comm/nccl/shared_gpu.hpp>
+#include <rtrain/comm/world/backoff.hpp>
 #include <rtrain/config/config.hpp>
 
 #include <ATen/Functions.h>

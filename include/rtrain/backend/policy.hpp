@@ -16,7 +16,7 @@
 /// declaration is enough.
 #pragma once
 
-#include <rtrain/comm/reduce_op.hpp>
+#include <rtrain/comm/kernels/reduce_op.hpp>
 
 #include <concepts>
 

@@ -7,7 +7,7 @@
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/backend/capabilities.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/comm/exact_sum.hpp>
+#include <rtrain/comm/kernels/exact_sum.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

@@ -6,7 +6,7 @@
 
 #include <rtrain/comm/communicator.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/process/environment.hpp>
+#include <rtrain/process/os/environment.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>

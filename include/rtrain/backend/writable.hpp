@@ -3,8 +3,8 @@
 /// Writing into parameters, even if ranks share their memory.
 #pragma once
 
-#include <rtrain/process/deferred_copy.hpp>
-#include <rtrain/process/read_only_memory.hpp>
+#include <rtrain/process/memory/deferred_copy.hpp>
+#include <rtrain/process/memory/read_only_memory.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

@@ -4,9 +4,9 @@
 /// tier 0: std only.
 #pragma once
 
-#include <rtrain/base/c_locale.hpp>
 #include <rtrain/base/log_record.hpp>
-#include <rtrain/base/visible_text.hpp>
+#include <rtrain/base/text/c_locale.hpp>
+#include <rtrain/base/text/visible_text.hpp>
 
 #include <atomic>
 #include <cstdarg>

@@ -6,8 +6,8 @@
 
 #include <rtrain/base/error_codes.hpp>
 #include <rtrain/base/failure.hpp>
-#include <rtrain/base/strict_stream.hpp>
-#include <rtrain/base/visible_text.hpp>
+#include <rtrain/base/text/strict_stream.hpp>
+#include <rtrain/base/text/visible_text.hpp>
 
 #include <map>
 #include <sstream>

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A Failure as JSON: between ranks (comm/outcomes.hpp), over the control channel, in files.
+/// A Failure as JSON: between ranks (comm/world/outcomes.hpp), over the control channel, in files.
 ///
 /// Fields with default values are omitted, so that both sides interoperate even if one was built
 /// before a field was added. Cost tier 1: Boost.JSON.
 #pragma once
 
-#include <rtrain/base/clean_text.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/base/name_table.hpp>
+#include <rtrain/base/text/clean_text.hpp>
 
 #include <boost/json/object.hpp>
 

@@ -3,9 +3,9 @@
 /// Behind the door json.hpp.
 #pragma once
 
-#include <rtrain/base/clean_text.hpp>
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/text/clean_text.hpp>
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/serialize.hpp>

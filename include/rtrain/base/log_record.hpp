@@ -4,8 +4,8 @@
 #pragma once
 
 #include <rtrain/base/name_table.hpp>
-#include <rtrain/base/utf8.hpp>
-#include <rtrain/base/visible_text.hpp>
+#include <rtrain/base/text/utf8.hpp>
+#include <rtrain/base/text/visible_text.hpp>
 
 #include <array>
 #include <chrono>

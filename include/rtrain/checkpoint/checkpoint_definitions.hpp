@@ -6,13 +6,13 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
-#include <rtrain/checkpoint/download.hpp>
-#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/checkpoint/layout/download.hpp>
+#include <rtrain/checkpoint/layout/verify.hpp>
 #include <rtrain/format/checksummed_json.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/storage/file/lock.hpp>
+#include <rtrain/storage/file/temporary.hpp>
 #include <rtrain/storage/locate.hpp>
-#include <rtrain/storage/lock.hpp>
-#include <rtrain/storage/temporary.hpp>
 
 #include <cstdlib>
 #include <system_error>

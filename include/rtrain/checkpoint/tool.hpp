@@ -6,13 +6,13 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/base/visible_text.hpp>
+#include <rtrain/base/text/visible_text.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
-#include <rtrain/checkpoint/pieces.hpp>
-#include <rtrain/checkpoint/state_files.hpp>
-#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/checkpoint/layout/pieces.hpp>
+#include <rtrain/checkpoint/layout/verify.hpp>
+#include <rtrain/checkpoint/policy/state_files.hpp>
 #include <rtrain/format/safetensors.hpp>
-#include <rtrain/process/standard_streams.hpp> // a separate program may be started without them
+#include <rtrain/process/stdio/standard_streams.hpp> // a program may be started without them
 
 #include <cstdint>
 #include <filesystem>

@@ -5,21 +5,21 @@
 /// when another rank fails, and yield the core while waiting.
 #pragma once
 
-#include <rtrain/comm/arguments.hpp>
-#include <rtrain/comm/bucket.hpp>
-#include <rtrain/comm/call.hpp>
-#include <rtrain/comm/calls.hpp>
-#include <rtrain/comm/exact_sum.hpp>
-#include <rtrain/comm/group.hpp>
-#include <rtrain/comm/messages.hpp>
-#include <rtrain/comm/named_all_reduce.hpp>
-#include <rtrain/comm/node.hpp>
-#include <rtrain/comm/node_array.hpp>
+#include <rtrain/comm/calls/arguments.hpp>
+#include <rtrain/comm/calls/calls.hpp>
+#include <rtrain/comm/calls/messages.hpp>
+#include <rtrain/comm/calls/named_all_reduce.hpp>
+#include <rtrain/comm/kernels/call.hpp>
+#include <rtrain/comm/kernels/exact_sum.hpp>
+#include <rtrain/comm/kernels/reduce_op.hpp>
+#include <rtrain/comm/node/bucket.hpp>
+#include <rtrain/comm/node/node.hpp>
+#include <rtrain/comm/node/node_array.hpp>
+#include <rtrain/comm/node/slot_scatter.hpp>
+#include <rtrain/comm/node/split_barriers.hpp>
+#include <rtrain/comm/node/transport.hpp>
 #include <rtrain/comm/pending.hpp>
-#include <rtrain/comm/reduce_op.hpp>
-#include <rtrain/comm/slot_scatter.hpp>
-#include <rtrain/comm/split_barriers.hpp>
-#include <rtrain/comm/transport.hpp>
+#include <rtrain/comm/world/group.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

@@ -3,13 +3,13 @@
 /// Handles for asynchronous collectives.
 #pragma once
 
-#include <rtrain/comm/bucket.hpp>
-#include <rtrain/comm/call.hpp>
-#include <rtrain/comm/calls.hpp>
-#include <rtrain/comm/exact_sum.hpp>
-#include <rtrain/comm/group.hpp>
-#include <rtrain/comm/messages.hpp>
-#include <rtrain/comm/named_all_reduce.hpp>
+#include <rtrain/comm/calls/calls.hpp>
+#include <rtrain/comm/calls/messages.hpp>
+#include <rtrain/comm/calls/named_all_reduce.hpp>
+#include <rtrain/comm/kernels/call.hpp>
+#include <rtrain/comm/kernels/exact_sum.hpp>
+#include <rtrain/comm/node/bucket.hpp>
+#include <rtrain/comm/world/group.hpp>
 
 #include <ATen/core/Tensor.h>
 

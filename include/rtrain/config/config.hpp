@@ -2,7 +2,7 @@
 /// @file
 /// Option structs for designated initialisers; names and defaults follow Ray Train.
 /// Cost tier 1: std and Boost.JSON. `TrainerOptions`, which also holds data sets, is in
-/// rtrain/run/options.hpp.
+/// rtrain/run/options/options.hpp.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -156,8 +156,8 @@ struct CheckpointConfig {
     /// Mean time between failures of the whole run, in seconds of training; more than 0 (RT-C3). If
     /// set, `frequency` must stay 0 (RT-C19), and time decides: a report of a state saves it if
     /// sqrt(2 C M) seconds have passed since the last checkpoint. M is this time, and C the
-    /// measured seconds that training waits for a checkpoint (checkpoint/interval.hpp). Rank 0's
-    /// clock counts. Unset: `frequency` decides.
+    /// measured seconds that training waits for a checkpoint (checkpoint/store/interval.hpp). Rank
+    /// 0's clock counts. Unset: `frequency` decides.
     std::optional<double> mean_time_between_failures_s{};
     /// True: the report of the last epoch of worker.epochs() saves, due or not.
     bool at_end = false;

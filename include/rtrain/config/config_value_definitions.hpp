@@ -3,11 +3,11 @@
 /// Behind the door config_value.hpp.
 #pragma once
 
-#include <rtrain/base/c_locale.hpp>
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/base/known_names.hpp>
+#include <rtrain/base/text/c_locale.hpp>
 #include <rtrain/config/config_value.hpp>
 
 #include <algorithm>

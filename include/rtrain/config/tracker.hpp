@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// A tracker writes the reports of a run for people, to files or to a server. Examples are
-/// track/csv.hpp, track/json_lines.hpp and track/tensorboard.hpp; any type that satisfies the
-/// concept qualifies.
+/// track/files/csv.hpp, track/files/json_lines.hpp and track/tensorboard/tensorboard.hpp; any type
+/// that satisfies the concept qualifies.
 ///
 /// A tracker runs on rank 0, in its own thread, and reads result.json: training never waits for it,
 /// and reports that it has not written yet are in that file. All its members are called from that

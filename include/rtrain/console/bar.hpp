@@ -4,7 +4,7 @@
 /// `epoch 3/10:  45%|####4     | 450/1000 [00:12<00:15, 36.2it/s, loss=0.123]`.
 #pragma once
 
-#include <rtrain/base/c_locale.hpp>
+#include <rtrain/base/text/c_locale.hpp>
 #include <rtrain/console/numbers.hpp>
 #include <rtrain/console/text.hpp>
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <rtrain/console/bar.hpp>
-#include <rtrain/process/loop_status.hpp>
+#include <rtrain/process/status/loop_status.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -3,7 +3,7 @@
 /// Formats numbers for people. Cost tier 0: std only.
 #pragma once
 
-#include <rtrain/base/c_locale.hpp>
+#include <rtrain/base/text/c_locale.hpp>
 
 #include <algorithm>
 #include <array>

@@ -9,7 +9,7 @@
 #include <rtrain/console/display.hpp>
 #include <rtrain/console/terminal.hpp>
 #include <rtrain/console/text.hpp>
-#include <rtrain/process/owner.hpp>
+#include <rtrain/process/os/owner.hpp>
 
 #include <algorithm>
 #include <atomic>

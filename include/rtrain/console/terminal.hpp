@@ -4,7 +4,7 @@
 /// not end this process.
 #pragma once
 
-#include <rtrain/base/c_locale.hpp>
+#include <rtrain/base/text/c_locale.hpp>
 #include <rtrain/console/bar.hpp>
 
 #include <algorithm>

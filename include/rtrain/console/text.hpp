@@ -4,8 +4,8 @@
 /// Cost tier 0: std only.
 #pragma once
 
-#include <rtrain/base/utf8.hpp>
-#include <rtrain/base/visible_text.hpp>
+#include <rtrain/base/text/utf8.hpp>
+#include <rtrain/base/text/visible_text.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// @file
-/// Tables in files, local and on storage services: read_csv() and read_parquet(). The program links
-/// rtrain::arrow.
+// Programs include this path; it stays valid.
 #pragma once
 
-#include <rtrain/data/csv.hpp>
-#include <rtrain/data/parquet.hpp>
-#include <rtrain/storage/arrow.hpp>
+#include <rtrain/data/tables/arrow.hpp>

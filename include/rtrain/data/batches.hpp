@@ -4,12 +4,12 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
-#include <rtrain/data/all_reduce_max.hpp>
-#include <rtrain/data/any_policy.hpp>
-#include <rtrain/data/batch.hpp>
-#include <rtrain/data/batch_options.hpp>
-#include <rtrain/data/batch_stats.hpp>
-#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/batch/batch.hpp>
+#include <rtrain/data/batch/batch_options.hpp>
+#include <rtrain/data/batch/batch_stats.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
+#include <rtrain/data/order/any_policy.hpp>
+#include <rtrain/data/stream/all_reduce_max.hpp>
 
 #include <ATen/core/Tensor.h>
 

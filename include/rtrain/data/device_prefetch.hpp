@@ -5,7 +5,7 @@
 /// it needs no CUDA headers.
 #pragma once
 
-#include <rtrain/data/each_tensor.hpp>
+#include <rtrain/data/batch/each_tensor.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

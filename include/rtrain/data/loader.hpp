@@ -5,7 +5,7 @@
 /// Threads, not processes: they share the data set, need no shared memory, and end with the loop.
 #pragma once
 
-#include <rtrain/process/thread.hpp>
+#include <rtrain/process/os/thread.hpp>
 
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>

@@ -9,7 +9,7 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
-#include <rtrain/data/position.hpp>
+#include <rtrain/data/order/position.hpp>
 
 #include <cstdint>
 #include <functional>

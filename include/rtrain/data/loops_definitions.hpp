@@ -6,8 +6,8 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/loops.hpp>
-#include <rtrain/data/position.hpp>
-#include <rtrain/process/loop_status.hpp>
+#include <rtrain/data/order/position.hpp>
+#include <rtrain/process/status/loop_status.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -3,13 +3,13 @@
 /// This rank's part of a data set.
 #pragma once
 
-#include <rtrain/data/all_reduce_max.hpp>
-#include <rtrain/data/any_policy.hpp>
-#include <rtrain/data/batch_options.hpp>
+#include <rtrain/data/batch/batch_options.hpp>
 #include <rtrain/data/batches.hpp>
-#include <rtrain/data/dataset.hpp>
-#include <rtrain/data/policy.hpp>
-#include <rtrain/data/steps.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
+#include <rtrain/data/order/any_policy.hpp>
+#include <rtrain/data/order/policy.hpp>
+#include <rtrain/data/order/steps.hpp>
+#include <rtrain/data/stream/all_reduce_max.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -5,13 +5,13 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
 #include <rtrain/data/device_prefetch.hpp>
 #include <rtrain/data/loops.hpp>
-#include <rtrain/data/position.hpp>
-#include <rtrain/data/sampler.hpp>
-#include <rtrain/process/loop_status.hpp>
-#include <rtrain/process/step_clock.hpp>
+#include <rtrain/data/order/position.hpp>
+#include <rtrain/data/order/sampler.hpp>
+#include <rtrain/process/status/loop_status.hpp>
+#include <rtrain/process/status/step_clock.hpp>
 
 #include <c10/core/GradMode.h>
 #include <torch/data/dataloader.h>

@@ -6,7 +6,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/data/batch.hpp>
+#include <rtrain/data/batch/batch.hpp>
 #include <rtrain/fit/evaluation_mode.hpp>
 #include <rtrain/fit/hooks.hpp>
 #include <rtrain/fit/logged.hpp>

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <rtrain/checkpoint/checkpoint.hpp>
-#include <rtrain/data/batch.hpp>
-#include <rtrain/data/dataset.hpp>
-#include <rtrain/data/steps.hpp>
+#include <rtrain/data/batch/batch.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
+#include <rtrain/data/order/steps.hpp>
 #include <rtrain/fit/context.hpp>
 #include <rtrain/fit/gathered_rows.hpp>
 #include <rtrain/state/state.hpp>

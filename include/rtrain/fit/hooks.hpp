@@ -4,7 +4,7 @@
 /// messages about those whose signature is different.
 #pragma once
 
-#include <rtrain/data/batch.hpp>
+#include <rtrain/data/batch/batch.hpp>
 #include <rtrain/fit/step.hpp>
 #include <rtrain/state/state_io.hpp>
 

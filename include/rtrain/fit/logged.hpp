@@ -5,7 +5,7 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/metric/growing_collection.hpp>
-#include <rtrain/track/step_value.hpp>
+#include <rtrain/track/lines/step_value.hpp>
 
 #include <ATen/core/Tensor.h>
 

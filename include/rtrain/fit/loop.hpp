@@ -8,8 +8,8 @@
 #include <rtrain/fit/gradients.hpp>
 #include <rtrain/fit/optimizers.hpp>
 #include <rtrain/fit/windows.hpp>
-#include <rtrain/model/grad_scaler.hpp>
-#include <rtrain/model/random_states.hpp>
+#include <rtrain/model/activation/random_states.hpp>
+#include <rtrain/model/amp/grad_scaler.hpp>
 #include <rtrain/state/state.hpp>
 
 #include <ATen/core/Tensor.h>

@@ -3,7 +3,7 @@
 /// FitModule: what Fit requires of a module and of callbacks, and messages about what is missing.
 #pragma once
 
-#include <rtrain/data/batch.hpp>
+#include <rtrain/data/batch/batch.hpp>
 #include <rtrain/fit/hooks.hpp>
 #include <rtrain/fit/plan.hpp>
 #include <rtrain/fit/step.hpp>

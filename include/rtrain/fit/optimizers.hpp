@@ -6,7 +6,7 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/fit/optimize.hpp>
-#include <rtrain/model/grad_scaler.hpp>
+#include <rtrain/model/amp/grad_scaler.hpp>
 #include <rtrain/model/lr_schedule.hpp>
 #include <rtrain/state/state.hpp>
 

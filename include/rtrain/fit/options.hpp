@@ -3,8 +3,8 @@
 /// Options of Fit.
 #pragma once
 
-#include <rtrain/model/options.hpp>
-#include <rtrain/model/sharded_options.hpp>
+#include <rtrain/model/options/options.hpp>
+#include <rtrain/model/options/sharded_options.hpp>
 
 #include <cstdint>
 #include <optional>

@@ -5,7 +5,7 @@
 
 #include <rtrain/fit/logged.hpp>
 #include <rtrain/fit/plan.hpp>
-#include <rtrain/track/step_value.hpp>
+#include <rtrain/track/lines/step_value.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>

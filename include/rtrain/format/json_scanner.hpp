@@ -5,7 +5,7 @@
 /// value that json_row.hpp gives it. It rejects everything else without a reason.
 #pragma once
 
-#include <rtrain/base/utf8.hpp>
+#include <rtrain/base/text/utf8.hpp>
 
 #include <algorithm>
 #include <array>

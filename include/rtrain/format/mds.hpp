@@ -5,7 +5,7 @@
 /// reads its version 2. Cost tier 1: Boost.JSON.
 #pragma once
 
-#include <rtrain/storage/safe_name.hpp>
+#include <rtrain/storage/file/safe_name.hpp>
 
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>

@@ -6,8 +6,8 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/format/safetensors_header.hpp>
-#include <rtrain/storage/file.hpp>
-#include <rtrain/storage/mapping.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/storage/file/mapping.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

@@ -16,7 +16,7 @@
 #include <rtrain/base/parsing.hpp>
 #include <rtrain/format/safetensors_handler.hpp>
 #include <rtrain/format/safetensors_info.hpp>
-#include <rtrain/storage/mapping.hpp>
+#include <rtrain/storage/file/mapping.hpp>
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/serialize.hpp>

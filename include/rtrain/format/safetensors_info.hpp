@@ -3,7 +3,7 @@
 /// The contents of a safetensors header, and its limits. Cost tier 0: std only.
 #pragma once
 
-#include <rtrain/base/plain_text.hpp>
+#include <rtrain/base/text/plain_text.hpp>
 
 #include <algorithm>
 #include <array>

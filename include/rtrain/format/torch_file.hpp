@@ -8,12 +8,12 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/format/pickle_reader.hpp>
-#include <rtrain/format/pickle_writer.hpp>
+#include <rtrain/format/pickle/pickle_reader.hpp>
+#include <rtrain/format/pickle/pickle_writer.hpp>
 #include <rtrain/format/safetensors.hpp>
 #include <rtrain/format/zip_directory.hpp>
-#include <rtrain/storage/file.hpp>
-#include <rtrain/storage/mapping.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/storage/file/mapping.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

@@ -5,7 +5,7 @@
 /// file claims. Cost tier 0: std only.
 #pragma once
 
-#include <rtrain/base/plain_text.hpp>
+#include <rtrain/base/text/plain_text.hpp>
 
 #include <algorithm>
 #include <cstddef>

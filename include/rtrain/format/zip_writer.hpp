@@ -5,7 +5,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <zlib.h>
 

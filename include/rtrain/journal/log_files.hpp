@@ -24,7 +24,7 @@ inline constexpr const char* error_file = "error.json"; ///< exists while the ru
 inline constexpr const char* trackers_file = "trackers.json";
 inline constexpr const char* rank_logs_directory =
     "logs";                                           ///< RunConfig::logging; see rank_logs.hpp
-inline constexpr const char* live_file = "live.json"; ///< see track/live_note.hpp
+inline constexpr const char* live_file = "live.json"; ///< see track/live/live_note.hpp
 inline constexpr const char* report_file = "report.html";
 inline constexpr const char* stop_file = "stopped.json";    ///< see Result::stop_reason
 inline constexpr const char* trace_file = "trace.json";     ///< RunConfig::profile

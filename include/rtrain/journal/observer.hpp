@@ -5,7 +5,7 @@
 #pragma once
 
 #include <rtrain/checkpoint/checkpoint.hpp>
-#include <rtrain/checkpoint/store.hpp>
+#include <rtrain/checkpoint/store/store.hpp>
 #include <rtrain/checkpoint/validation_record.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/console/model_table.hpp>

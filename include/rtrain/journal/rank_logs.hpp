@@ -9,15 +9,15 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/base/log_record.hpp>
 #include <rtrain/journal/log_files.hpp>
-#include <rtrain/process/machine.hpp>
-#include <rtrain/process/signals_blocked.hpp>
-#include <rtrain/process/tee_thread.hpp>
-#include <rtrain/process/thread.hpp>
-#include <rtrain/storage/file.hpp>
-#include <rtrain/storage/growing_file.hpp>
+#include <rtrain/process/os/machine.hpp>
+#include <rtrain/process/os/thread.hpp>
+#include <rtrain/process/preemption/signals_blocked.hpp>
+#include <rtrain/process/stdio/tee_thread.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/storage/file/growing_file.hpp>
+#include <rtrain/storage/file/process_directory.hpp>
+#include <rtrain/storage/file/temporary.hpp>
 #include <rtrain/storage/location.hpp>
-#include <rtrain/storage/process_directory.hpp>
-#include <rtrain/storage/temporary.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -5,9 +5,9 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/base/plain_text.hpp>
+#include <rtrain/base/text/plain_text.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <cstdint>
 #include <exception>

@@ -7,8 +7,8 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/base/parsing.hpp>
-#include <rtrain/checkpoint/ranking.hpp>
-#include <rtrain/checkpoint/store.hpp>
+#include <rtrain/checkpoint/store/ranking.hpp>
+#include <rtrain/checkpoint/store/store.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/journal/run_log.hpp>

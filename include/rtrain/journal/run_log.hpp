@@ -5,16 +5,16 @@
 #pragma once
 
 #include <rtrain/base/console.hpp>
-#include <rtrain/base/duration.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/base/random_digits.hpp>
-#include <rtrain/base/strict_stream.hpp>
+#include <rtrain/base/text/duration.hpp>
+#include <rtrain/base/text/random_digits.hpp>
+#include <rtrain/base/text/strict_stream.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
-#include <rtrain/process/machine.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/process/os/machine.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <boost/json/object.hpp>
 

@@ -14,8 +14,8 @@
 #include <rtrain/launch/fit_outcome.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/supervise/supervisor.hpp>
-#include <rtrain/process/preemption_signals.hpp>
-#include <rtrain/process/saved_signal_handlers.hpp>
+#include <rtrain/process/preemption/preemption_signals.hpp>
+#include <rtrain/process/preemption/saved_signal_handlers.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>

@@ -4,8 +4,8 @@
 /// run main(), too. They read a copy from a file.
 #pragma once
 
-#include <rtrain/process/standard_input.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/process/stdio/standard_input.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <cstdlib>
 #include <filesystem>

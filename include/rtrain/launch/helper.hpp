@@ -16,7 +16,7 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/process/owner.hpp>
+#include <rtrain/process/os/owner.hpp>
 #include <rtrain/storage/filesystem.hpp>
 
 #include <array>

@@ -5,8 +5,8 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/launch/helper.hpp>
-#include <rtrain/process/child.hpp>
-#include <rtrain/process/environment.hpp>
+#include <rtrain/process/os/child.hpp>
+#include <rtrain/process/os/environment.hpp>
 
 #include <cerrno>
 #include <csignal>

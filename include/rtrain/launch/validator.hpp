@@ -5,17 +5,17 @@
 /// one thread sleeps until the helper answers. The helper's side is launch/helper.hpp.
 #pragma once
 
-#include <rtrain/base/duration.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/text/duration.hpp>
 #include <rtrain/checkpoint/validation.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/helper_process.hpp>
-#include <rtrain/process/signals_blocked.hpp>
-#include <rtrain/process/thread.hpp>
+#include <rtrain/process/os/thread.hpp>
+#include <rtrain/process/preemption/signals_blocked.hpp>
 
 #include <algorithm>
 #include <array>

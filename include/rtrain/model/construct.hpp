@@ -5,8 +5,8 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/compiled.hpp>
-#include <rtrain/model/options.hpp>
-#include <rtrain/model/sharded_options.hpp>
+#include <rtrain/model/options/options.hpp>
+#include <rtrain/model/options/sharded_options.hpp>
 
 #include <torch/nn/module.h>
 

@@ -5,11 +5,11 @@
 
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/backend/the_backend.hpp>
-#include <rtrain/model/engine_for.hpp>
-#include <rtrain/model/forward.hpp>
-#include <rtrain/model/options.hpp>
-#include <rtrain/model/prepared_model.hpp>
-#include <rtrain/process/user_call.hpp>
+#include <rtrain/model/amp/forward.hpp>
+#include <rtrain/model/ddp/engine_for.hpp>
+#include <rtrain/model/ddp/prepared_model.hpp>
+#include <rtrain/model/options/options.hpp>
+#include <rtrain/process/status/user_call.hpp>
 
 #include <c10/util/typeid.h>
 #include <torch/nn/module.h>

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/model/options.hpp>
-#include <rtrain/model/shard_buffers.hpp>
-#include <rtrain/model/shard_dtypes.hpp>
-#include <rtrain/model/shard_plan.hpp>
-#include <rtrain/model/sharded_options.hpp>
-#include <rtrain/model/synchronize.hpp>
-#include <rtrain/model/units.hpp>
+#include <rtrain/model/options/options.hpp>
+#include <rtrain/model/options/sharded_options.hpp>
+#include <rtrain/model/parameters/synchronize.hpp>
+#include <rtrain/model/sharded/plan/shard_buffers.hpp>
+#include <rtrain/model/sharded/plan/shard_dtypes.hpp>
+#include <rtrain/model/sharded/plan/shard_plan.hpp>
+#include <rtrain/model/sharded/plan/units.hpp>
 
 #include <torch/nn/module.h>
 

@@ -5,10 +5,10 @@
 
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/model/data_parallel.hpp>
-#include <rtrain/model/engine_for.hpp>
+#include <rtrain/model/ddp/engine_for.hpp>
 #include <rtrain/model/memory_needed.hpp>
-#include <rtrain/model/prepared_sharded.hpp>
-#include <rtrain/model/sharded_options.hpp>
+#include <rtrain/model/options/sharded_options.hpp>
+#include <rtrain/model/sharded/prepared_sharded.hpp>
 
 #include <torch/nn/module.h>
 #include <torch/serialize/archive.h>

@@ -5,8 +5,8 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/packed.hpp>
-#include <rtrain/data/batch.hpp>
-#include <rtrain/data/ragged.hpp>
+#include <rtrain/data/batch/batch.hpp>
+#include <rtrain/data/batch/ragged.hpp>
 #include <rtrain/preprocess/columns.hpp>
 #include <rtrain/preprocess/fit.hpp>
 #include <rtrain/state/state_io.hpp>

@@ -3,8 +3,8 @@
 /// Chain: a sequence of preprocessors.
 #pragma once
 
-#include <rtrain/data/batch.hpp>
-#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/batch/batch.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
 #include <rtrain/preprocess/fit.hpp>
 #include <rtrain/state/state_io.hpp>
 

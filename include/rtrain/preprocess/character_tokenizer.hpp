@@ -5,8 +5,8 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/packed.hpp>
-#include <rtrain/data/batch.hpp>
-#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/batch/batch.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
 #include <rtrain/preprocess/columns.hpp>
 #include <rtrain/preprocess/fit.hpp>
 #include <rtrain/preprocess/text_columns.hpp>

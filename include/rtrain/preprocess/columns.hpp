@@ -4,8 +4,8 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/data/batch.hpp>
-#include <rtrain/data/ragged.hpp>
+#include <rtrain/data/batch/batch.hpp>
+#include <rtrain/data/batch/ragged.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/data/batch.hpp>
+#include <rtrain/data/batch/batch.hpp>
 #include <rtrain/preprocess/categories.hpp>
 #include <rtrain/preprocess/columns.hpp>
 

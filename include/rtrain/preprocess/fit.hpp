@@ -9,8 +9,8 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/packed.hpp>
-#include <rtrain/data/batch.hpp>
-#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/batch/batch.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
 #include <rtrain/preprocess/columns.hpp>
 
 #include <ATen/Functions.h>

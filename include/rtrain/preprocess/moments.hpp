@@ -6,7 +6,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/packed.hpp>
-#include <rtrain/data/batch.hpp>
+#include <rtrain/data/batch/batch.hpp>
 #include <rtrain/preprocess/columns.hpp>
 
 #include <ATen/Functions.h>

@@ -6,8 +6,8 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/data/batch.hpp>
-#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/batch/batch.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
 #include <rtrain/preprocess/columns.hpp>
 #include <rtrain/preprocess/fit.hpp>
 #include <rtrain/preprocess/moments.hpp>

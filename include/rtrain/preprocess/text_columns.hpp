@@ -5,8 +5,8 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/data/batch.hpp>
-#include <rtrain/data/ragged.hpp>
+#include <rtrain/data/batch/batch.hpp>
+#include <rtrain/data/batch/ragged.hpp>
 #include <rtrain/preprocess/categories.hpp>
 #include <rtrain/preprocess/columns.hpp>
 #include <rtrain/preprocess/words.hpp>

@@ -6,8 +6,8 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/packed.hpp>
-#include <rtrain/data/batch.hpp>
-#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/batch/batch.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
 #include <rtrain/preprocess/byte_pair_training.hpp>
 #include <rtrain/preprocess/columns.hpp>
 #include <rtrain/preprocess/fit.hpp>
@@ -15,7 +15,7 @@
 #include <rtrain/preprocess/tokenizer_json.hpp>
 #include <rtrain/preprocess/words.hpp>
 #include <rtrain/state/state_io.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <algorithm>
 #include <cstddef>

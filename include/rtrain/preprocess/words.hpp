@@ -4,7 +4,7 @@
 /// of its vocabulary. Cost tier 0: std only.
 #pragma once
 
-#include <rtrain/base/utf8.hpp>
+#include <rtrain/base/text/utf8.hpp>
 #include <rtrain/preprocess/characters.hpp>
 
 #include <array>

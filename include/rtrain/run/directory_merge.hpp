@@ -7,14 +7,14 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/checkpoint/checked_file.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
-#include <rtrain/checkpoint/contents.hpp>
-#include <rtrain/checkpoint/user_files.hpp>
+#include <rtrain/checkpoint/layout/checked_file.hpp>
+#include <rtrain/checkpoint/layout/contents.hpp>
+#include <rtrain/checkpoint/store/user_files.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/run/report_options.hpp>
+#include <rtrain/run/options/report_options.hpp>
 #include <rtrain/run/run_directory.hpp>
-#include <rtrain/storage/safe_name.hpp>
+#include <rtrain/storage/file/safe_name.hpp>
 
 #include <ATen/Functions.h>
 

@@ -5,7 +5,7 @@
 
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/checkpoint/store.hpp>
+#include <rtrain/checkpoint/store/store.hpp>
 #include <rtrain/checkpoint/validation.hpp>
 #include <rtrain/run/reported_checkpoint.hpp>
 

@@ -4,14 +4,14 @@
 #pragma once
 
 #include <rtrain/base/console.hpp>
-#include <rtrain/base/random_digits.hpp>
-#include <rtrain/run/options.hpp>
+#include <rtrain/base/text/random_digits.hpp>
+#include <rtrain/run/options/options.hpp>
 #include <rtrain/run/run_directory.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/storage/file/lock.hpp>
+#include <rtrain/storage/file/process_directory.hpp>
+#include <rtrain/storage/file/temporary.hpp>
 #include <rtrain/storage/filesystem.hpp>
-#include <rtrain/storage/lock.hpp>
-#include <rtrain/storage/process_directory.hpp>
-#include <rtrain/storage/temporary.hpp>
 #include <rtrain/storage/transfer.hpp>
 
 #include <chrono>

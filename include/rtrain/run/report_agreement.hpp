@@ -8,7 +8,7 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/callback.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/process/step_clock.hpp>
+#include <rtrain/process/status/step_clock.hpp>
 
 #include <ATen/Functions.h>
 

@@ -6,12 +6,12 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/base/strict_stream.hpp>
-#include <rtrain/checkpoint/any_policy.hpp>
+#include <rtrain/base/text/strict_stream.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
-#include <rtrain/checkpoint/snapshot.hpp>
-#include <rtrain/checkpoint/store.hpp>
-#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/checkpoint/layout/snapshot.hpp>
+#include <rtrain/checkpoint/layout/verify.hpp>
+#include <rtrain/checkpoint/policy/any_policy.hpp>
+#include <rtrain/checkpoint/store/store.hpp>
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/journal/run_log.hpp>
 

@@ -5,17 +5,17 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/base/random_digits.hpp>
-#include <rtrain/checkpoint/staging.hpp>
+#include <rtrain/base/text/random_digits.hpp>
+#include <rtrain/checkpoint/store/staging.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/storage/directory_handle.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/directory_handle.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/storage/file/lock.hpp>
+#include <rtrain/storage/file/process_directory.hpp>
+#include <rtrain/storage/file/temporary.hpp>
 #include <rtrain/storage/local.hpp>
 #include <rtrain/storage/locate.hpp>
-#include <rtrain/storage/lock.hpp>
-#include <rtrain/storage/process_directory.hpp>
 #include <rtrain/storage/retrying.hpp>
-#include <rtrain/storage/temporary.hpp>
 
 #include <cerrno>
 #include <charconv>

@@ -8,10 +8,10 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/data/dataset.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
 #include <rtrain/journal/log_files.hpp>
-#include <rtrain/run/options.hpp>
-#include <rtrain/run/restore.hpp>
+#include <rtrain/run/options/options.hpp>
+#include <rtrain/run/options/restore.hpp>
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/storage/filesystem.hpp>
 

@@ -7,9 +7,9 @@
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
-#include <rtrain/checkpoint/staging.hpp>
-#include <rtrain/checkpoint/store.hpp>
-#include <rtrain/checkpoint/user_files.hpp>
+#include <rtrain/checkpoint/store/staging.hpp>
+#include <rtrain/checkpoint/store/store.hpp>
+#include <rtrain/checkpoint/store/user_files.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/observers.hpp>
@@ -17,17 +17,17 @@
 #include <rtrain/journal/result.hpp>
 #include <rtrain/journal/run_log.hpp>
 #include <rtrain/launch/session.hpp>
-#include <rtrain/process/step_clock.hpp>
-#include <rtrain/process/time_limit.hpp>
-#include <rtrain/run/options.hpp>
-#include <rtrain/run/report_options.hpp>
+#include <rtrain/process/preemption/time_limit.hpp>
+#include <rtrain/process/status/step_clock.hpp>
+#include <rtrain/run/options/options.hpp>
+#include <rtrain/run/options/report_options.hpp>
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/run/run_identity.hpp>
 #include <rtrain/run/slow_rank.hpp>
 #include <rtrain/run/stop_judge.hpp>
 #include <rtrain/run/validations.hpp>
-#include <rtrain/track/step_log.hpp>
-#include <rtrain/track/step_value.hpp>
+#include <rtrain/track/files/step_log.hpp>
+#include <rtrain/track/lines/step_value.hpp>
 
 #include <chrono>
 #include <cmath>

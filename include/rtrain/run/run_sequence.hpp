@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// RunSequence: runs that the same ranks execute one after another, such as a search's trials
-/// (tune/search_link.hpp).
+/// (tune/processes/search_link.hpp).
 ///
 /// After a successful run, ranks call wait() and begin the run that it returns. A fatal failure
 /// ends the ranks, as it does without further runs.
 #pragma once
 
-#include <rtrain/run/options.hpp>
+#include <rtrain/run/options/options.hpp>
 
 #include <optional>
 #include <string>

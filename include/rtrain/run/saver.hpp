@@ -5,12 +5,12 @@
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
-#include <rtrain/checkpoint/contents.hpp>
-#include <rtrain/checkpoint/staging.hpp>
-#include <rtrain/checkpoint/store.hpp>
-#include <rtrain/checkpoint/user_files.hpp>
+#include <rtrain/checkpoint/layout/contents.hpp>
+#include <rtrain/checkpoint/store/staging.hpp>
+#include <rtrain/checkpoint/store/store.hpp>
+#include <rtrain/checkpoint/store/user_files.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/process/thread.hpp>
+#include <rtrain/process/os/thread.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <rtrain/base/console.hpp>
-#include <rtrain/checkpoint/ranking.hpp>
+#include <rtrain/checkpoint/store/ranking.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/observer.hpp>
 #include <rtrain/journal/run_log.hpp>

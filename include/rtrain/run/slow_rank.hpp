@@ -4,7 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/process/step_clock.hpp>
+#include <rtrain/process/status/step_clock.hpp>
 
 #include <boost/json/object.hpp>
 

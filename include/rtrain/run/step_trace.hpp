@@ -10,8 +10,8 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/log_files.hpp>
-#include <rtrain/process/machine.hpp>
-#include <rtrain/process/step_clock.hpp>
+#include <rtrain/process/os/machine.hpp>
+#include <rtrain/process/status/step_clock.hpp>
 #include <rtrain/run/run_directory.hpp>
 
 #include <ATen/Functions.h>

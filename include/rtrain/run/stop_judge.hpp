@@ -10,7 +10,7 @@
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/journal/run_log.hpp>
-#include <rtrain/run/stop_check.hpp>
+#include <rtrain/run/options/stop_check.hpp>
 
 #include <algorithm>
 #include <cmath>

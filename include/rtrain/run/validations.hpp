@@ -6,7 +6,7 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/checkpoint/store.hpp>
+#include <rtrain/checkpoint/store/store.hpp>
 #include <rtrain/checkpoint/validation.hpp>
 #include <rtrain/checkpoint/validation_record.hpp>
 #include <rtrain/config/config.hpp>
@@ -14,9 +14,9 @@
 #include <rtrain/journal/run_log.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/validator.hpp>
-#include <rtrain/process/child.hpp>
-#include <rtrain/process/rank_status.hpp>
-#include <rtrain/run/report_options.hpp>
+#include <rtrain/process/os/child.hpp>
+#include <rtrain/process/status/rank_status.hpp>
+#include <rtrain/run/options/report_options.hpp>
 
 #include <algorithm>
 #include <chrono>

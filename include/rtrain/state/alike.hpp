@@ -8,7 +8,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/base/packed.hpp>
-#include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/checkpoint/layout/snapshot.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

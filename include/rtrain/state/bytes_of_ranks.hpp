@@ -6,7 +6,7 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/packed.hpp>
-#include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/checkpoint/layout/snapshot.hpp>
 
 #include <cstddef>
 #include <string>

@@ -3,7 +3,7 @@
 /// Random number generators, saved for every rank.
 #pragma once
 
-#include <rtrain/data/permutation.hpp>
+#include <rtrain/data/order/permutation.hpp>
 #include <rtrain/state/state_io.hpp>
 
 #include <ATen/core/Generator.h>

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
-#include <rtrain/checkpoint/snapshot.hpp>
-#include <rtrain/data/position.hpp>
+#include <rtrain/checkpoint/layout/snapshot.hpp>
+#include <rtrain/data/order/position.hpp>
 
 #include <boost/json/object.hpp>
 

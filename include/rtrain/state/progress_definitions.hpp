@@ -6,9 +6,9 @@
 #include <rtrain/backend/collectives.hpp>
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/checkpoint/layout/snapshot.hpp>
 #include <rtrain/data/loops.hpp>
-#include <rtrain/data/position.hpp>
+#include <rtrain/data/order/position.hpp>
 #include <rtrain/state/generator_state.hpp>
 #include <rtrain/state/progress.hpp>
 #include <rtrain/state/state_io.hpp>

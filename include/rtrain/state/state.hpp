@@ -5,7 +5,7 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
-#include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/checkpoint/layout/snapshot.hpp>
 #include <rtrain/state/object_state.hpp>
 #include <rtrain/state/parameter_names.hpp>
 #include <rtrain/state/save_as.hpp>

@@ -5,8 +5,8 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/checkpoint/state_files.hpp>
-#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/checkpoint/layout/verify.hpp>
+#include <rtrain/checkpoint/policy/state_files.hpp>
 #include <rtrain/state/object_state.hpp>
 #include <rtrain/state/parameter_names.hpp>
 #include <rtrain/state/state.hpp>

@@ -22,8 +22,8 @@
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/checkpoint/pieces.hpp>
-#include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/checkpoint/layout/pieces.hpp>
+#include <rtrain/checkpoint/layout/snapshot.hpp>
 #include <rtrain/state/parameter_names.hpp>
 
 #include <ATen/core/Tensor.h>

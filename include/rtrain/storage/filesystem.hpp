@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Filesystem: where checkpoints and results are stored, on disks or on a storage service. Local is
-/// storage/local.hpp, S3 and compatible services are storage/arrow.hpp; any type that satisfies the
-/// concept works. Needs no rename and no append, because object stores have neither.
+/// storage/local.hpp, S3 and compatible services are storage/cloud/arrow.hpp; any type that
+/// satisfies the concept works. Needs no rename and no append, because object stores have neither.
 ///
 /// Paths are '/'-separated strings within the file system, for example "bucket/team/run". Members
 /// may be called concurrently. They throw StorageError for permanent failures,
@@ -103,7 +103,7 @@ concept Filesystem =
 
 /// Optional: `read_at` reads part of a file, `length` bytes from `offset`, fewer at its end and
 /// none after it. Data sets use it. Without it, each node downloads their files once
-/// (storage/random_access_file.hpp). A file system that wraps another one reports whether that
+/// (storage/node/random_access_file.hpp). A file system that wraps another one reports whether that
 /// supports it with `bool reads_at() const`. Also optional: `look_at` returns the entry of a path,
 /// nullopt if it does not exist; without it, the parent directory is listed.
 template <class F>

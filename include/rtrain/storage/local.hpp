@@ -4,8 +4,8 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/process/descriptor.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/process/os/descriptor.hpp>
+#include <rtrain/storage/file/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
 
 #include <algorithm>

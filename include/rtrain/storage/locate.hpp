@@ -3,8 +3,8 @@
 /// Resolves a path or URI to a file system and the path in it.
 #pragma once
 
-#include <rtrain/base/c_locale.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/text/c_locale.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/local.hpp>
 #include <rtrain/storage/location.hpp>
@@ -178,9 +178,9 @@ inline void register_scheme(std::string scheme, OpenScheme open) {
 }
 
 /// Returns the file system of a path ("results", "/nfs/results"), of "file:///results", or of a URI
-/// with a registered scheme. storage/arrow.hpp registers s3, gs, hdfs and abfs. `config` limits the
-/// requests of that file system. Throws StorageError: RT-S8 for user information in the URI, RT-S9
-/// for an unknown scheme or an invalid URI.
+/// with a registered scheme. storage/cloud/arrow.hpp registers s3, gs, hdfs and abfs. `config`
+/// limits the requests of that file system. Throws StorageError: RT-S8 for user information in the
+/// URI, RT-S9 for an unknown scheme or an invalid URI.
 [[nodiscard]] inline Location locate(const std::filesystem::path& path_or_uri,
                                      const TransferConfig& config = {}) {
     const std::string text = path_or_uri.string();

@@ -4,8 +4,8 @@
 /// Cost tier 0: std only.
 #pragma once
 
-#include <rtrain/base/duration.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/text/duration.hpp>
 #include <rtrain/storage/transfer_config.hpp>
 
 #include <algorithm>

@@ -7,9 +7,9 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/process/rank_status.hpp>
-#include <rtrain/process/thread.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/process/os/thread.hpp>
+#include <rtrain/process/status/rank_status.hpp>
+#include <rtrain/storage/file/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/retry.hpp>
 #include <rtrain/storage/transfer_config.hpp>

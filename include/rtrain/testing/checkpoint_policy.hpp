@@ -15,15 +15,15 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/checkpoint/any_policy.hpp>
-#include <rtrain/checkpoint/contents.hpp>
-#include <rtrain/checkpoint/host_copy.hpp>
-#include <rtrain/checkpoint/manifest.hpp>
-#include <rtrain/checkpoint/pieces.hpp>
-#include <rtrain/checkpoint/policy.hpp>
-#include <rtrain/checkpoint/snapshot.hpp>
-#include <rtrain/checkpoint/user_files.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/checkpoint/layout/contents.hpp>
+#include <rtrain/checkpoint/layout/manifest.hpp>
+#include <rtrain/checkpoint/layout/pieces.hpp>
+#include <rtrain/checkpoint/layout/snapshot.hpp>
+#include <rtrain/checkpoint/policy/any_policy.hpp>
+#include <rtrain/checkpoint/policy/host_copy.hpp>
+#include <rtrain/checkpoint/policy/policy.hpp>
+#include <rtrain/checkpoint/store/user_files.hpp>
+#include <rtrain/storage/file/file.hpp>
 #include <rtrain/testing/scratch.hpp>
 #include <rtrain/testing/suite.hpp>
 

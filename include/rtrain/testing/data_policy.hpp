@@ -13,8 +13,8 @@
 /// Each ends at its first error.
 #pragma once
 
-#include <rtrain/data/policy.hpp>
-#include <rtrain/data/position.hpp>
+#include <rtrain/data/order/policy.hpp>
+#include <rtrain/data/order/position.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/testing/passes.hpp>
 #include <rtrain/testing/suite.hpp>

@@ -16,7 +16,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/testing/scratch.hpp>
 #include <rtrain/testing/suite.hpp>

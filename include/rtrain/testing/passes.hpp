@@ -3,10 +3,10 @@
 /// together. For any loop that keeps a data::Position: batches of a shard, loaders of torch::data.
 #pragma once
 
-#include <rtrain/data/batch.hpp>
-#include <rtrain/data/blocks.hpp>
-#include <rtrain/data/dataset.hpp>
-#include <rtrain/data/position.hpp>
+#include <rtrain/data/batch/batch.hpp>
+#include <rtrain/data/dataset/blocks.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
+#include <rtrain/data/order/position.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/testing/suite.hpp>
 

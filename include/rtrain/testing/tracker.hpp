@@ -21,10 +21,10 @@
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/journal/run_log.hpp>
-#include <rtrain/storage/growing_file.hpp>
+#include <rtrain/storage/file/growing_file.hpp>
 #include <rtrain/testing/scratch.hpp>
 #include <rtrain/testing/suite.hpp>
-#include <rtrain/track/replay.hpp>
+#include <rtrain/track/delivery/replay.hpp>
 
 #include <boost/json/array.hpp>
 

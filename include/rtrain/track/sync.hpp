@@ -9,14 +9,14 @@
 #include <rtrain/config/tracker.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
-#include <rtrain/process/standard_streams.hpp> // a standalone program may be started without
-#include <rtrain/track/comet.hpp>
-#include <rtrain/track/http_message.hpp>
-#include <rtrain/track/log_reader.hpp>
-#include <rtrain/track/mlflow.hpp>
-#include <rtrain/track/pending_rewind.hpp>
-#include <rtrain/track/replay.hpp>
-#include <rtrain/track/wandb.hpp>
+#include <rtrain/process/stdio/standard_streams.hpp> // a standalone program may be started without
+#include <rtrain/track/delivery/pending_rewind.hpp>
+#include <rtrain/track/delivery/replay.hpp>
+#include <rtrain/track/http/http_message.hpp>
+#include <rtrain/track/lines/log_reader.hpp>
+#include <rtrain/track/mlflow/mlflow.hpp>
+#include <rtrain/track/offline/comet.hpp>
+#include <rtrain/track/offline/wandb.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -8,10 +8,10 @@
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/result.hpp>
-#include <rtrain/process/attempt_status.hpp>
-#include <rtrain/process/owner.hpp>
-#include <rtrain/process/preemption_notice.hpp>
-#include <rtrain/process/rank_status.hpp>
+#include <rtrain/process/os/owner.hpp>
+#include <rtrain/process/preemption/preemption_notice.hpp>
+#include <rtrain/process/status/attempt_status.hpp>
+#include <rtrain/process/status/rank_status.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/train/preemption.hpp>
 #include <rtrain/train/train_function.hpp>

@@ -4,24 +4,24 @@
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
-#include <rtrain/base/c_locale.hpp>
-#include <rtrain/comm/mpi.hpp>
+#include <rtrain/base/text/c_locale.hpp>
+#include <rtrain/comm/world/mpi.hpp>
 #include <rtrain/console/screen.hpp>
 #include <rtrain/journal/observers.hpp>
 #include <rtrain/launch/driver_display.hpp>
 #include <rtrain/launch/session.hpp>
-#include <rtrain/process/loaded_from.hpp>
+#include <rtrain/process/stack/loaded_from.hpp>
 #include <rtrain/run/driver_notifier.hpp>
-#include <rtrain/run/fit_setup.hpp>
-#include <rtrain/run/options.hpp>
+#include <rtrain/run/options/fit_setup.hpp>
+#include <rtrain/run/options/options.hpp>
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/run/score_check.hpp>
-#include <rtrain/track/background_calls.hpp>
-#include <rtrain/track/callback_observer.hpp>
-#include <rtrain/track/live_page.hpp>
-#include <rtrain/track/run_console.hpp>
-#include <rtrain/track/run_report.hpp>
-#include <rtrain/track/trackers.hpp>
+#include <rtrain/track/callback/background_calls.hpp>
+#include <rtrain/track/callback/callback_observer.hpp>
+#include <rtrain/track/delivery/trackers.hpp>
+#include <rtrain/track/live/live_page.hpp>
+#include <rtrain/track/page/run_report.hpp>
+#include <rtrain/track/terminal/run_console.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>

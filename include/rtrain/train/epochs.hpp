@@ -4,8 +4,8 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
-#include <rtrain/process/loop_status.hpp>
-#include <rtrain/process/owner.hpp>
+#include <rtrain/process/os/owner.hpp>
+#include <rtrain/process/status/loop_status.hpp>
 #include <rtrain/state/progress.hpp>
 
 #include <cstddef>

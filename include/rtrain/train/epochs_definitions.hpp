@@ -5,7 +5,7 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/data/loops.hpp>
-#include <rtrain/process/loop_status.hpp>
+#include <rtrain/process/status/loop_status.hpp>
 #include <rtrain/state/progress.hpp>
 #include <rtrain/train/epochs.hpp>
 

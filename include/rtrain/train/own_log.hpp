@@ -9,7 +9,7 @@
 #include <rtrain/base/console.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/rank_logs.hpp>
-#include <rtrain/process/output_tee.hpp>
+#include <rtrain/process/stdio/output_tee.hpp>
 #include <rtrain/run/run_directory.hpp>
 
 #include <memory>

@@ -10,7 +10,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/process/attempt_status.hpp>
+#include <rtrain/process/status/attempt_status.hpp>
 
 namespace rtrain {
 

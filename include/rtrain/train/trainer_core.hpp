@@ -7,10 +7,10 @@
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/checkpoint/any_policy.hpp>
+#include <rtrain/checkpoint/policy/any_policy.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/result.hpp>
-#include <rtrain/run/options.hpp>
+#include <rtrain/run/options/options.hpp>
 #include <rtrain/run/run_sequence.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/train/train_function.hpp>

@@ -6,8 +6,8 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/process/environment.hpp>
-#include <rtrain/process/output_tee.hpp>
+#include <rtrain/process/os/environment.hpp>
+#include <rtrain/process/stdio/output_tee.hpp>
 
 #include <algorithm>
 #include <cstdio>

@@ -7,8 +7,8 @@
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/comm/exact_sum.hpp>
-#include <rtrain/process/user_call.hpp>
+#include <rtrain/comm/kernels/exact_sum.hpp>
+#include <rtrain/process/status/user_call.hpp>
 #include <rtrain/state/state.hpp>
 #include <rtrain/train/worker_identity.hpp>
 

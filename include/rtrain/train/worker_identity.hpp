@@ -5,7 +5,7 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/run/options.hpp>
+#include <rtrain/run/options/options.hpp>
 #include <rtrain/train/preemption.hpp>
 
 #include <c10/core/Device.h>

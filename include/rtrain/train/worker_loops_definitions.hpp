@@ -6,9 +6,9 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/data/loops.hpp>
-#include <rtrain/process/preemption_notice.hpp>
-#include <rtrain/process/time_limit.hpp>
-#include <rtrain/process/user_call.hpp>
+#include <rtrain/process/preemption/preemption_notice.hpp>
+#include <rtrain/process/preemption/time_limit.hpp>
+#include <rtrain/process/status/user_call.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/train/epochs.hpp>
 #include <rtrain/train/worker_reports.hpp>

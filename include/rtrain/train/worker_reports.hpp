@@ -4,19 +4,19 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
-#include <rtrain/checkpoint/any_policy.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
-#include <rtrain/checkpoint/snapshot.hpp>
+#include <rtrain/checkpoint/layout/snapshot.hpp>
+#include <rtrain/checkpoint/policy/any_policy.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/data/loops.hpp>
-#include <rtrain/model/prepared_model.hpp>
-#include <rtrain/process/rank_status.hpp>
-#include <rtrain/process/user_call.hpp>
-#include <rtrain/run/report_options.hpp>
+#include <rtrain/model/ddp/prepared_model.hpp>
+#include <rtrain/process/status/rank_status.hpp>
+#include <rtrain/process/status/user_call.hpp>
+#include <rtrain/run/options/report_options.hpp>
 #include <rtrain/run/reported_checkpoint.hpp>
 #include <rtrain/state/progress.hpp>
 #include <rtrain/state/state.hpp>
-#include <rtrain/track/step_value.hpp>
+#include <rtrain/track/lines/step_value.hpp>
 #include <rtrain/train/epochs.hpp>
 #include <rtrain/train/preemption.hpp>
 #include <rtrain/train/reported_metric.hpp>

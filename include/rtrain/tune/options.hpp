@@ -5,9 +5,9 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/data/dataset.hpp>
-#include <rtrain/tune/plan.hpp>
-#include <rtrain/tune/resources.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
+#include <rtrain/tune/controller/plan.hpp>
+#include <rtrain/tune/resources/resources.hpp>
 #include <rtrain/tune/schedule/fifo.hpp>
 #include <rtrain/tune/search/basic_variant.hpp>
 

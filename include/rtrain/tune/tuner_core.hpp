@@ -6,11 +6,11 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/config/typed_function.hpp>
-#include <rtrain/run/options.hpp>
+#include <rtrain/run/options/options.hpp>
 #include <rtrain/run/run_sequence.hpp>
-#include <rtrain/tune/function_runner.hpp>
 #include <rtrain/tune/options.hpp>
 #include <rtrain/tune/record/result_grid.hpp>
+#include <rtrain/tune/threads/function_runner.hpp>
 
 #include <cstddef>
 #include <filesystem>

@@ -5,11 +5,11 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/comm/backoff.hpp>
+#include <rtrain/comm/device/stream_order.hpp>
 #include <rtrain/comm/nccl/calls.hpp>
 #include <rtrain/comm/nccl/nccl.hpp>
 #include <rtrain/comm/nccl/watchdog.hpp>
-#include <rtrain/comm/stream_order.hpp>
+#include <rtrain/comm/world/backoff.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

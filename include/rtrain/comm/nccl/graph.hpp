@@ -3,9 +3,9 @@
 /// A CUDA graph that may contain collectives.
 #pragma once
 
-#include <rtrain/comm/device_graph.hpp>
+#include <rtrain/comm/device/device_graph.hpp>
+#include <rtrain/comm/device/stream_order.hpp>
 #include <rtrain/comm/nccl/collectives.hpp>
-#include <rtrain/comm/stream_order.hpp>
 
 #include <c10/core/Device.h>
 #include <c10/core/StreamGuard.h>

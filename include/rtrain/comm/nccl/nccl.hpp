@@ -5,8 +5,8 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/nccl/types.hpp>
+#include <rtrain/comm/world/backoff.hpp>
 
 #include <chrono>
 #include <mutex>

@@ -9,8 +9,8 @@
 #endif
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/comm/reduce_op.hpp>
-#include <rtrain/process/attempt_status.hpp>
+#include <rtrain/comm/kernels/reduce_op.hpp>
+#include <rtrain/process/status/attempt_status.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

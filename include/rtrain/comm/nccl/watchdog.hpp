@@ -7,11 +7,11 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/comm/backoff.hpp>
 #include <rtrain/comm/nccl/cuda.hpp>
 #include <rtrain/comm/nccl/nccl.hpp>
-#include <rtrain/process/attempt_status.hpp>
-#include <rtrain/process/thread.hpp>
+#include <rtrain/comm/world/backoff.hpp>
+#include <rtrain/process/os/thread.hpp>
+#include <rtrain/process/status/attempt_status.hpp>
 
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
-#include <rtrain/data/batch.hpp>
+#include <rtrain/data/batch/batch.hpp>
 #include <rtrain/fit/step.hpp>
 #include <rtrain/state/state_io.hpp>
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <rtrain/fit/callbacks/update_batch_norm.hpp>
-#include <rtrain/model/sync_batch_norm.hpp>
+#include <rtrain/model/batch_norm/sync_batch_norm.hpp>
 
 #include <torch/nn/modules/batchnorm.h>
 

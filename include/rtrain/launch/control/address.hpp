@@ -3,7 +3,7 @@
 /// The driver's address, passed to the ranks in the environment.
 #pragma once
 
-#include <rtrain/process/machine.hpp>
+#include <rtrain/process/os/machine.hpp>
 
 #include <cstdlib>
 #include <cstring>

@@ -5,7 +5,7 @@
 
 #include <rtrain/launch/control/frame_reader.hpp>
 #include <rtrain/launch/control/listener.hpp>
-#include <rtrain/process/token.hpp>
+#include <rtrain/process/os/token.hpp>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/steady_timer.hpp>

@@ -12,14 +12,14 @@
 #include <rtrain/launch/control/address.hpp>
 #include <rtrain/launch/control/message.hpp>
 #include <rtrain/launch/control/socket.hpp>
-#include <rtrain/process/environment.hpp>
-#include <rtrain/process/machine.hpp>
-#include <rtrain/process/output_tee.hpp>
-#include <rtrain/process/rank_status.hpp>
-#include <rtrain/process/signals_blocked.hpp>
-#include <rtrain/process/stack_dump.hpp>
-#include <rtrain/process/thread.hpp>
-#include <rtrain/process/token.hpp>
+#include <rtrain/process/os/environment.hpp>
+#include <rtrain/process/os/machine.hpp>
+#include <rtrain/process/os/thread.hpp>
+#include <rtrain/process/os/token.hpp>
+#include <rtrain/process/preemption/signals_blocked.hpp>
+#include <rtrain/process/stack/stack_dump.hpp>
+#include <rtrain/process/status/rank_status.hpp>
+#include <rtrain/process/stdio/output_tee.hpp>
 
 #include <algorithm>
 #include <array>

@@ -4,10 +4,10 @@
 /// fields. Cost tier 1: Boost.JSON.
 #pragma once
 
-#include <rtrain/base/clean_text.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/failure_json.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/text/clean_text.hpp>
 #include <rtrain/launch/control/events.hpp>
 #include <rtrain/launch/control/frame_reader.hpp>
 

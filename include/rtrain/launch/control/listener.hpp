@@ -7,7 +7,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/launch/control/address.hpp>
 #include <rtrain/launch/control/own_address.hpp>
-#include <rtrain/process/token.hpp>
+#include <rtrain/process/os/token.hpp>
 
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>

@@ -10,14 +10,14 @@
 /// Cost tier 1: Boost.JSON.
 #pragma once
 
-#include <rtrain/base/clean_text.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/text/clean_text.hpp>
 #include <rtrain/launch/control/event_text.hpp>
 #include <rtrain/launch/control/events.hpp>
 #include <rtrain/launch/control/frame_reader.hpp>
 #include <rtrain/launch/control/rank_report.hpp>
-#include <rtrain/process/rank_status.hpp>
+#include <rtrain/process/status/rank_status.hpp>
 
 #include <boost/json/parse_options.hpp>
 #include <boost/system/error_code.hpp>

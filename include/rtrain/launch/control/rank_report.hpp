@@ -3,10 +3,10 @@
 /// A rank's report to its driver, sent several times a second: a snapshot of rtrain::RankStatus.
 #pragma once
 
-#include <rtrain/process/processor_time.hpp>
-#include <rtrain/process/rank_status.hpp>
-#include <rtrain/process/reading.hpp>
-#include <rtrain/process/standard_streams.hpp>
+#include <rtrain/process/os/processor_time.hpp>
+#include <rtrain/process/status/rank_status.hpp>
+#include <rtrain/process/status/reading.hpp>
+#include <rtrain/process/stdio/standard_streams.hpp>
 
 #include <atomic>
 #include <cstdint>

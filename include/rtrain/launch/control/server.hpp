@@ -18,7 +18,7 @@
 #include <rtrain/launch/control/connection.hpp>
 #include <rtrain/launch/control/listener.hpp>
 #include <rtrain/launch/control/message.hpp>
-#include <rtrain/process/token.hpp>
+#include <rtrain/process/os/token.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>

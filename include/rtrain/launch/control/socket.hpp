@@ -7,7 +7,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/launch/control/address.hpp>
 #include <rtrain/launch/control/message.hpp>
-#include <rtrain/process/token.hpp>
+#include <rtrain/process/os/token.hpp>
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/base/strict_stream.hpp>
+#include <rtrain/base/text/strict_stream.hpp>
 
 #include <algorithm>
 #include <charconv>

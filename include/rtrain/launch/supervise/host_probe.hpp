@@ -4,10 +4,10 @@
 /// each.
 #pragma once
 
-#include <rtrain/base/strict_stream.hpp>
+#include <rtrain/base/text/strict_stream.hpp>
 #include <rtrain/launch/supervise/host_list.hpp>
-#include <rtrain/process/child.hpp>
-#include <rtrain/process/machine.hpp>
+#include <rtrain/process/os/child.hpp>
+#include <rtrain/process/os/machine.hpp>
 
 #include <algorithm>
 #include <array>

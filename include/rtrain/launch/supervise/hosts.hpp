@@ -9,9 +9,9 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/launch/supervise/host_list.hpp>
 #include <rtrain/launch/supervise/host_probe.hpp>
-#include <rtrain/process/descriptor_limit.hpp>
-#include <rtrain/process/environment.hpp>
-#include <rtrain/process/thread.hpp>
+#include <rtrain/process/os/descriptor_limit.hpp>
+#include <rtrain/process/os/environment.hpp>
+#include <rtrain/process/os/thread.hpp>
 
 #include <algorithm>
 #include <cstdlib>

@@ -6,7 +6,7 @@
 
 #include <rtrain/base/failure.hpp>
 #include <rtrain/launch/control/message.hpp>
-#include <rtrain/process/others.hpp>
+#include <rtrain/process/os/others.hpp>
 
 #include <algorithm>
 #include <csignal>

@@ -7,7 +7,7 @@
 #include <rtrain/launch/supervise/launcher.hpp>
 #include <rtrain/launch/supervise/mpi_variables.hpp>
 #include <rtrain/launch/supervise/mpirun_version.hpp>
-#include <rtrain/process/child.hpp>
+#include <rtrain/process/os/child.hpp>
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 /// Detects the mpirun on PATH: Open MPI's, or hydra of MPICH and Intel MPI. Their options differ.
 #pragma once
 
-#include <rtrain/process/child.hpp>
+#include <rtrain/process/os/child.hpp>
 
 #include <array>
 #include <cstddef>

@@ -6,8 +6,8 @@
 
 #include <rtrain/base/failure.hpp>
 #include <rtrain/launch/supervise/rank_output.hpp>
-#include <rtrain/process/child.hpp>
-#include <rtrain/process/tee_thread.hpp>
+#include <rtrain/process/os/child.hpp>
+#include <rtrain/process/stdio/tee_thread.hpp>
 
 #include <filesystem>
 #include <functional>

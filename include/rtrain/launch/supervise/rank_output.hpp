@@ -7,7 +7,7 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/process/end_of_run.hpp>
+#include <rtrain/process/stdio/end_of_run.hpp>
 
 #include <charconv>
 #include <cstddef>

@@ -6,7 +6,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/launch/supervise/launcher.hpp>
 #include <rtrain/launch/supervise/mpi_variables.hpp>
-#include <rtrain/process/environment.hpp>
+#include <rtrain/process/os/environment.hpp>
 
 #include <cstring>
 #include <optional>

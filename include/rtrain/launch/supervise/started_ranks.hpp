@@ -8,7 +8,7 @@
 #include <rtrain/launch/supervise/mpirun.hpp>
 #include <rtrain/launch/supervise/output_relay.hpp>
 #include <rtrain/launch/supervise/sole_rank.hpp>
-#include <rtrain/process/child.hpp>
+#include <rtrain/process/os/child.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>

@@ -14,17 +14,17 @@
 #pragma once
 
 #include <rtrain/base/console.hpp>
-#include <rtrain/base/duration.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
+#include <rtrain/base/text/duration.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/supervise/hosts.hpp>
 #include <rtrain/launch/supervise/job.hpp>
 #include <rtrain/launch/supervise/program.hpp>
 #include <rtrain/launch/supervise/survivors.hpp>
-#include <rtrain/process/thread.hpp>
+#include <rtrain/process/os/thread.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>

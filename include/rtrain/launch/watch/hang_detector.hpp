@@ -10,7 +10,7 @@
 #include <rtrain/launch/control/message.hpp>
 #include <rtrain/launch/control/rank_report.hpp>
 #include <rtrain/launch/watch/hang_watch.hpp>
-#include <rtrain/process/others.hpp>
+#include <rtrain/process/os/others.hpp>
 
 #include <algorithm>
 #include <chrono>

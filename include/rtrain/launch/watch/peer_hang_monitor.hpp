@@ -17,13 +17,13 @@
 #include <rtrain/launch/control/events.hpp>
 #include <rtrain/launch/control/server.hpp>
 #include <rtrain/launch/watch/hang_detector.hpp>
-#include <rtrain/process/descriptor_limit.hpp>
-#include <rtrain/process/others.hpp>
-#include <rtrain/process/output_tee.hpp>
-#include <rtrain/process/signals_blocked.hpp>
-#include <rtrain/process/thread.hpp>
-#include <rtrain/storage/process_directory.hpp>
-#include <rtrain/storage/temporary.hpp>
+#include <rtrain/process/os/descriptor_limit.hpp>
+#include <rtrain/process/os/others.hpp>
+#include <rtrain/process/os/thread.hpp>
+#include <rtrain/process/preemption/signals_blocked.hpp>
+#include <rtrain/process/stdio/output_tee.hpp>
+#include <rtrain/storage/file/process_directory.hpp>
+#include <rtrain/storage/file/temporary.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>

@@ -11,9 +11,9 @@
 #include <rtrain/launch/control/address.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
 #include <rtrain/launch/watch/peer_hang_monitor.hpp>
-#include <rtrain/process/machine.hpp>
-#include <rtrain/process/rank_status.hpp>
-#include <rtrain/process/stack_dump.hpp>
+#include <rtrain/process/os/machine.hpp>
+#include <rtrain/process/stack/stack_dump.hpp>
+#include <rtrain/process/status/rank_status.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -3,9 +3,9 @@
 /// A bucket that is reduced by a user's hook.
 #pragma once
 
-#include <rtrain/model/bucket_reduction.hpp>
-#include <rtrain/model/buckets.hpp>
-#include <rtrain/model/hooks/gradient_hook.hpp>
+#include <rtrain/model/options/gradient_hook.hpp>
+#include <rtrain/model/parameters/buckets.hpp>
+#include <rtrain/model/reduction/bucket_reduction.hpp>
 
 #include <cstddef>
 #include <utility>

@@ -3,7 +3,7 @@
 /// The hooks float16 and bfloat16: a bucket is sent in half the bytes.
 #pragma once
 
-#include <rtrain/model/bucket_reduction.hpp>
+#include <rtrain/model/reduction/bucket_reduction.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

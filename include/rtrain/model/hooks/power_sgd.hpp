@@ -4,9 +4,9 @@
 /// Karimireddy, Jaggi: PowerSGD, NeurIPS 2019, algorithms 1 and 2).
 #pragma once
 
-#include <rtrain/model/bucket_reduction.hpp>
-#include <rtrain/model/buckets.hpp>
-#include <rtrain/model/options.hpp>
+#include <rtrain/model/options/options.hpp>
+#include <rtrain/model/parameters/buckets.hpp>
+#include <rtrain/model/reduction/bucket_reduction.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>

@@ -4,12 +4,12 @@
 /// options select.
 #pragma once
 
-#include <rtrain/model/bucket_reduction.hpp>
-#include <rtrain/model/buckets.hpp>
 #include <rtrain/model/hooks/custom.hpp>
 #include <rtrain/model/hooks/half.hpp>
 #include <rtrain/model/hooks/power_sgd.hpp>
-#include <rtrain/model/options.hpp>
+#include <rtrain/model/options/options.hpp>
+#include <rtrain/model/parameters/buckets.hpp>
+#include <rtrain/model/reduction/bucket_reduction.hpp>
 
 #include <c10/core/ScalarType.h>
 

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/checkpoint/pieces.hpp>
-#include <rtrain/checkpoint/state_files.hpp>
-#include <rtrain/checkpoint/verify.hpp>
+#include <rtrain/checkpoint/layout/pieces.hpp>
+#include <rtrain/checkpoint/layout/verify.hpp>
+#include <rtrain/checkpoint/policy/state_files.hpp>
 #include <rtrain/model/script/program_copy.hpp>
 #include <rtrain/model/script/save_script.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/jit/serialization/export.h>

@@ -6,7 +6,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/known_names.hpp>
-#include <rtrain/base/strict_stream.hpp>
+#include <rtrain/base/text/strict_stream.hpp>
 
 #include <ATen/core/function_schema.h>
 

@@ -3,13 +3,13 @@
 /// ScriptModel: a network exported from Python as a model that C++ trains.
 #pragma once
 
-#include <rtrain/data/each_tensor.hpp>
-#include <rtrain/model/forward.hpp>
-#include <rtrain/model/prepared_model.hpp>
+#include <rtrain/data/batch/each_tensor.hpp>
+#include <rtrain/model/amp/forward.hpp>
+#include <rtrain/model/ddp/prepared_model.hpp>
 #include <rtrain/model/script/named_argument.hpp>
 #include <rtrain/model/script/script_module.hpp>
 #include <rtrain/model/script/values.hpp>
-#include <rtrain/process/user_call.hpp>
+#include <rtrain/process/status/user_call.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function.h>

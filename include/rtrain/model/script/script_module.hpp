@@ -4,7 +4,7 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
-#include <rtrain/model/prepared_model.hpp>
+#include <rtrain/model/ddp/prepared_model.hpp>
 #include <rtrain/model/script/named_argument.hpp>
 #include <rtrain/model/script/script_part.hpp>
 #include <rtrain/model/script/values.hpp>

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/base/strict_stream.hpp>
+#include <rtrain/base/text/strict_stream.hpp>
 #include <rtrain/model/script/script_check.hpp>
 #include <rtrain/model/script/script_errors.hpp>
 #include <rtrain/model/script/script_file.hpp>
 #include <rtrain/model/script/script_module.hpp>
 #include <rtrain/model/script/tied_tensors.hpp>
-#include <rtrain/storage/mapping.hpp>
+#include <rtrain/storage/file/mapping.hpp>
 
 #include <ATen/core/function_schema.h>
 #include <c10/core/Device.h>

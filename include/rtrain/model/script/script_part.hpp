@@ -6,7 +6,7 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
-#include <rtrain/model/scripted_module.hpp>
+#include <rtrain/model/parameters/scripted_module.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/api/module.h>

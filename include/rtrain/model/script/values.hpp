@@ -5,7 +5,7 @@
 #pragma once
 
 #include <rtrain/base/type_name.hpp>
-#include <rtrain/data/each_tensor.hpp>
+#include <rtrain/data/batch/each_tensor.hpp>
 
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>

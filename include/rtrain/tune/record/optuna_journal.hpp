@@ -7,8 +7,8 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/storage/file.hpp>
-#include <rtrain/storage/growing_file.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/storage/file/growing_file.hpp>
 #include <rtrain/tune/base/goal.hpp>
 #include <rtrain/tune/base/metric.hpp>
 #include <rtrain/tune/search/parameters.hpp>

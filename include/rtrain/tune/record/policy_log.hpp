@@ -6,8 +6,8 @@
 #pragma once
 
 #include <rtrain/base/json.hpp>
-#include <rtrain/storage/file.hpp>
-#include <rtrain/storage/growing_file.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/storage/file/growing_file.hpp>
 
 #include <boost/json/array.hpp>
 

@@ -3,8 +3,8 @@
 /// Svg: a chart as inline SVG, with axes and shapes in data coordinates. No script.
 #pragma once
 
-#include <rtrain/base/c_locale.hpp>
-#include <rtrain/track/html.hpp>
+#include <rtrain/base/text/c_locale.hpp>
+#include <rtrain/track/page/html.hpp>
 
 #include <algorithm>
 #include <cmath>

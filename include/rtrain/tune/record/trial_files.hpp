@@ -6,15 +6,15 @@
 #pragma once
 
 #include <rtrain/base/json.hpp>
-#include <rtrain/base/strict_stream.hpp>
-#include <rtrain/base/wall_clock.hpp>
+#include <rtrain/base/text/strict_stream.hpp>
+#include <rtrain/base/text/wall_clock.hpp>
 #include <rtrain/config/run_info.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/journal/run_log.hpp>
-#include <rtrain/storage/file.hpp>
-#include <rtrain/storage/growing_file.hpp>
-#include <rtrain/track/csv.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/storage/file/growing_file.hpp>
+#include <rtrain/track/files/csv.hpp>
 #include <rtrain/tune/record/exploits.hpp>
 
 #include <cstdint>

@@ -6,9 +6,9 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>
-#include <rtrain/storage/file.hpp>
-#include <rtrain/track/html.hpp>
-#include <rtrain/track/page_assets.hpp>
+#include <rtrain/storage/file/file.hpp>
+#include <rtrain/track/page/html.hpp>
+#include <rtrain/track/page/page_assets.hpp>
 #include <rtrain/tune/record/policy_log.hpp>
 #include <rtrain/tune/record/trial_table.hpp>
 #include <rtrain/tune/record/tune_charts.hpp>

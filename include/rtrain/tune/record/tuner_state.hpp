@@ -6,7 +6,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
-#include <rtrain/storage/file.hpp>
+#include <rtrain/storage/file/file.hpp>
 #include <rtrain/tune/base/goal.hpp>
 #include <rtrain/tune/record/trial.hpp>
 

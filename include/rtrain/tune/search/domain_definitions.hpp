@@ -5,7 +5,7 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/base/strict_stream.hpp>
+#include <rtrain/base/text/strict_stream.hpp>
 #include <rtrain/tune/search/domain.hpp>
 
 #include <algorithm>

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// TrainerOptions, and the checks that need no ranks.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/checkpoint/validation.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/config/run_name.hpp>
+#include <rtrain/config/typed_config.hpp>
+#include <rtrain/data/dataset/dataset.hpp>
+#include <rtrain/journal/log_files.hpp>
+#include <rtrain/run/options/stop_check.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain {
+
+/// Options of a Trainer, for designated initializers.
+struct TrainerOptions {
+    /// Passed to the training function, and stored in params.json and in every report. JSON or a
+    /// struct: docs/configuration.md.
+    TrainConfig config{};
+    ScalingConfig scaling{}; ///< the number of ranks and their resources
+    RunConfig run{};         ///< name, storage and behavior of the run
+    /// Read with `worker.dataset_shard(name)`.
+    data::Datasets datasets{};
+    /// Checkpoint that a new run starts from. A run that has its own checkpoints resumes from
+    /// those.
+    std::optional<Checkpoint> resume_from{};
+    /// Added to the metadata of every checkpoint; a report's value for the same key wins.
+    Config metadata{};
+    /// Validation of the checkpoints whose reports request it.
+    ValidationConfig validation{};
+    /// Names of the data sets that are split between ranks, according to their policy; each rank
+    /// reads the others whole. Unset: all are split.
+    std::optional<std::vector<std::string>> datasets_to_split{};
+};
+
+namespace detail {
+
+/// Throws ConfigError [RT-C7].
+inline void check_failure_config(const FailureConfig& failure) {
+    for (const auto& [name, limit] :
+         {std::pair("max_failures", failure.max_failures),
+          std::pair("controller_failure_limit", failure.controller_failure_limit),
+          std::pair("max_preemption_failures", failure.max_preemption_failures)}) {
+        if (limit < -1) {
+            throw ConfigError(
+                "RT-C7", concat(name, " is ", limit, "; expected 0 or more, or -1 for no limit"));
+        }
+    }
+    const HangConfig& hang = failure.hang;
+    for (const auto& [name, seconds] :
+         {std::pair("backoff_s", failure.backoff_s),
+          std::pair("backoff_max_s", failure.backoff_max_s),
+          std::pair("preemption_grace_s", failure.preemption_grace_s),
+          std::pair("hang.start_s", hang.start_s), std::pair("hang.idle_s", hang.idle_s),
+          std::pair("hang.busy_s", hang.busy_s), std::pair("hang.factor", hang.factor),
+          std::pair("hang.stopped_s", hang.stopped_s), std::pair("hang.silent_s", hang.silent_s)}) {
+        if (!(seconds >= 0)) {
+            throw ConfigError("RT-C7", concat(name, " is ", seconds, "; expected 0 or more"));
+        }
+    }
+}
+
+/// Throws ConfigError [RT-C3, RT-C19].
+inline void check_checkpoint_config(const CheckpointConfig& checkpoint) {
+    if (const auto& keep = checkpoint.num_to_keep; keep && *keep < 1) {
+        throw ConfigError("RT-C3", concat("num_to_keep is ", *keep,
+                                          "; expected at least 1, or unset to keep all"));
+    }
+    if (checkpoint.frequency < 0) {
+        throw ConfigError("RT-C3", concat("the checkpoint frequency is ", checkpoint.frequency,
+                                          "; expected 0 or more"));
+    }
+    const auto& mean = checkpoint.mean_time_between_failures_s;
+    if (mean && !(*mean > 0 && std::isfinite(*mean))) {
+        throw ConfigError("RT-C3", concat("mean_time_between_failures_s is ", *mean,
+                                          "; expected more than 0, or unset"));
+    }
+    if (mean && checkpoint.frequency != 0) {
+        throw ConfigError("RT-C19", concat("mean_time_between_failures_s is ", *mean,
+                                           " and frequency is ", checkpoint.frequency,
+                                           ", but only one can decide which reports save a "
+                                           "checkpoint; leave the other unset"));
+    }
+}
+
+/// Throws ConfigError [RT-C39].
+inline void check_console(const ConsoleConfig& console) {
+    if (console.verbose < 0 || console.verbose > 2) {
+        throw ConfigError("RT-C39",
+                          concat("console.verbose is ", console.verbose, "; expected 0, 1 or 2"));
+    }
+    constexpr int last_port = 65'535;
+    if (console.live && (*console.live < 0 || *console.live > last_port)) {
+        throw ConfigError("RT-C39",
+                          concat("console.live is ", *console.live, "; expected a port from 1 to ",
+                                 last_port, ", 0 for any that is free, or unset"));
+    }
+}
+
+/// Throws ConfigError [RT-C52].
+inline void check_fast_dev_run(int batches) {
+    if (batches < 0) {
+        throw ConfigError("RT-C52", concat("run.fast_dev_run is ", batches,
+                                           "; expected a number of batches, or 0 for a whole run"));
+    }
+}
+
+/// Throws ConfigError [RT-C38].
+inline void check_profile(const ProfileConfig& profile) {
+    const auto [first, last] = profile.steps;
+    if (first < 0 || last < first) {
+        throw ConfigError("RT-C38",
+                          concat("profile.steps is {", first, ", ", last,
+                                 "}; expected the first step, from 0, and the one after the last"));
+    }
+}
+
+/// Throws ConfigError [RT-C29].
+inline void check_datasets_to_split(const TrainerOptions& options) {
+    for (const auto& name : options.datasets_to_split.value_or(std::vector<std::string>{})) {
+        if (!options.datasets.contains(name)) {
+            std::string names;
+            for (const auto& [known, dataset] : options.datasets) {
+                names += concat(names.empty() ? "" : ", ", '"', known, '"');
+            }
+            throw ConfigError("RT-C29",
+                              concat("datasets_to_split names \"", name, "\", but datasets has ",
+                                     names.empty() ? "none" : names));
+        }
+    }
+}
+
+/// Throws ConfigError [RT-C30].
+inline void check_trackers(const std::vector<track::AnyTracker>& trackers) {
+    const std::vector<std::string> own = track::own_names();
+    std::vector<std::string> outputs;
+    for (const track::AnyTracker& tracker : trackers) {
+        const std::string output = tracker.output();
+        const auto path = std::filesystem::path(output).lexically_normal();
+        if (output.empty()) {
+            continue;
+        }
+        if (path.is_absolute() || *path.begin() == ".." || *path.begin() == "." ||
+            output.starts_with("checkpoint_") || output.starts_with(".rtrain-") ||
+            output.starts_with(".lock") || output.starts_with(".validate_storage_marker")) {
+            throw ConfigError("RT-C30",
+                              concat("a tracker writes to \"", output,
+                                     "\"; use a path inside the run's directory that does not "
+                                     "begin with checkpoint_ or like one of rtrain's own files"));
+        }
+        if (std::ranges::find(own, track::first_part(path)) != own.end()) {
+            throw ConfigError("RT-C30",
+                              concat("a tracker writes to \"", output,
+                                     "\", which rtrain itself writes; give it a different name"));
+        }
+        for (const std::string& other : outputs) {
+            if (path == other) {
+                throw ConfigError(
+                    "RT-C30",
+                    concat("a tracker writes to \"", output,
+                           "\", which another tracker also writes; give it a different name"));
+            }
+        }
+        outputs.push_back(path.string());
+    }
+}
+
+/// Throws ConfigError [RT-C4]. If the name is empty, rtrain chooses one.
+inline void check_run_name(const std::string& name) {
+    if (!is_run_name(name)) {
+        throw ConfigError("RT-C4", concat("the run's name is \"", name, "\"; ", expected_run_name));
+    }
+}
+
+/// Throws ConfigError for options that are invalid on any machine.
+inline void check_options(const TrainerOptions& options) {
+    const NumWorkers& workers = options.scaling.num_workers;
+    if (workers.min() < 1 || workers.min() > workers.max()) {
+        throw ConfigError("RT-C1",
+                          workers.is_elastic()
+                              ? concat("num_workers is {", workers.min(), ", ", workers.max(),
+                                       "}; expected at least 1, and the smaller number first")
+                              : concat("num_workers is ", *workers, "; expected at least 1"));
+    }
+    if (options.scaling.threads_per_worker < 0) {
+        throw ConfigError("RT-C9",
+                          concat("threads_per_worker is ", options.scaling.threads_per_worker,
+                                 "; expected 0 (automatic) or more"));
+    }
+    check_checkpoint_config(options.run.checkpoint);
+    const std::string storage_path = options.run.storage_path.string();
+    if (options.run.storage_filesystem && storage_path.find("://") != std::string::npos) {
+        throw ConfigError(
+            "RT-C13", concat("storage_path is ", storage_path,
+                             "; with a storage_filesystem, pass a path in it, without a scheme"));
+    }
+    check_failure_config(options.run.failure);
+    check_trackers(options.run.trackers);
+    check_stop(options.run.stop);
+    check_console(options.run.console);
+    check_profile(options.run.profile);
+    check_fast_dev_run(options.run.fast_dev_run);
+    if (!(options.scaling.elastic_resize_monitor_interval_s > 0)) {
+        throw ConfigError("RT-C7", concat("elastic_resize_monitor_interval_s is ",
+                                          options.scaling.elastic_resize_monitor_interval_s,
+                                          "; expected more than 0"));
+    }
+    check_validation_timeout(options.validation.timeout_s);
+    check_datasets_to_split(options);
+    check_run_name(options.run.name);
+}
+
+} // namespace detail
+} // namespace rtrain
