@@ -4,7 +4,7 @@
 //   ./fit                 two ranks on this machine
 //   mpirun -n 4 ./fit     four ranks
 //
-// Expected at the end: validation accuracy of 85 % or more. Run again, it prints its result.
+// Expected at the end: validation accuracy of 82 % or more. Run again, it prints its result.
 #include <iostream>
 #include <rtrain/fit.hpp>
 #include <rtrain/trainer.hpp>

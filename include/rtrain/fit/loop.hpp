@@ -51,7 +51,10 @@ public:
     }
 
     void run() {
-        const torch::autograd::DetectAnomalyGuard anomaly(options_.detect_anomaly);
+        std::optional<torch::autograd::DetectAnomalyGuard> anomaly;
+        if (options_.detect_anomaly) {
+            anomaly.emplace();
+        }
         try {
             train();
         } catch (const std::exception& error) {
