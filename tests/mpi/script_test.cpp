@@ -556,6 +556,7 @@ TEST_CASE("Script.other_files_are_named") {
         {"newer.pt", "RT-M84", "newer PyTorch"},
         {"frozen.pt", "RT-M85", "constants"},
         {"inference.pt", "RT-M85", "constants"},
+        {"partly_frozen.pt", "RT-M85", "constants"},
         {"quantized.pt", "RT-M91", "quantized"},
     };
     for (const auto& [name, code, part] : files) {
@@ -697,6 +698,7 @@ TEST_CASE("Script.modes") {
     };
     CHECK(contains(said("traced_eval.pt"), "RT-M90"));
     CHECK(contains(said("traced_train.pt"), "was traced in training mode, which dropout keeps"));
+    CHECK(contains(said("traced_attention.pt"), "which scaled_dot_product_attention keeps"));
     CHECK_FALSE(contains(said("scripted.pt"), "RT-M90"));
     auto model = ScriptModel(exported("scripted.pt"));
     CHECK(model->name() == "Net");

@@ -254,6 +254,21 @@ def networks() -> Dict[str, nn.Module]:
             {"scripted": Net, "traced": Traced, "resnet": ResNet, "bert": Bert}.items()}
 
 
+class PartlyFrozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+        self.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+
+
+class Attention(nn.Module):
+    def forward(self, x):
+        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.1 if self.training else 0.0)
+
+
 def bad_files(at):
     """Each kind of file that is not a program for training."""
     net = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.BatchNorm1d(4))
@@ -270,11 +285,13 @@ def bad_files(at):
     torch.export.save(torch.export.export(nn.Linear(3, 4), (torch.ones(2, 3),)), at("program.pt2"))
     scripted = torch.jit.script(net.eval())
     torch.jit.freeze(scripted).save(at("frozen.pt"))
+    torch.jit.freeze(torch.jit.script(PartlyFrozen().eval()), ["scale"]).save(at("partly_frozen.pt"))
     torch.jit.optimize_for_inference(torch.jit.script(net.eval())).save(at("inference.pt"))
     quantized = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(3, 4)), {nn.Linear})
     torch.jit.script(quantized).save(at("quantized.pt"))
     torch.jit.trace(net.eval(), torch.ones(2, 3)).save(at("traced_eval.pt"))
     torch.jit.trace(net.train(), torch.ones(2, 3), check_trace=False).save(at("traced_train.pt"))
+    torch.jit.trace(Attention(), torch.ones(2, 3, 4), check_trace=False).save(at("traced_attention.pt"))
     with open(at("empty.pt"), "wb"), open(at("text.pt"), "w") as file:
         file.write("not a program")
     with open(at("kinds.pt"), "rb") as file:

@@ -69,6 +69,11 @@ inline constexpr std::array<ModalOperator, 10> modal_operators{{
 /// The mode that tracing has fixed for an operator: true in training; nullopt: not fixed.
 [[nodiscard]] inline std::optional<bool> fixed_mode(const torch::jit::Node& node) {
     const std::string_view name = node.kind().toQualString();
+    if (name == "aten::scaled_dot_product_attention") { // has a rate in training, 0 in evaluation
+        const auto rate = torch::jit::toIValue(node.namedInput("dropout_p"));
+        return rate && rate->isDouble() && rate->toDouble() > 0 ? std::optional(true)
+                                                                : std::nullopt;
+    }
     for (const ModalOperator& known : modal_operators) {
         if (name != known.name || node.inputs().size() <= known.training) {
             continue;
@@ -152,11 +157,15 @@ inline void require_trainable(const torch::jit::Module& module, const std::strin
                                                         "trained; export the network before "
                                                         "quantizing it"));
     }
-    if (module.parameters(/*recurse=*/true).size() == 0 && has_tensor_constants(module)) {
+    // torch.jit.freeze() removes the mode, and can keep some parameters.
+    const bool may_be_frozen =
+        module.parameters(/*recurse=*/true).size() == 0 || !module.hasattr("training");
+    if (may_be_frozen && has_tensor_constants(module)) {
         throw ModelError("RT-M85",
-                         detail::concat(file, " has no parameters: its weights are constants, as "
+                         detail::concat(file, " has weights that are constants, as "
                                               "torch.jit.freeze() and optimize_for_inference() "
-                                              "make them; export the network without them"));
+                                              "make them: they would not be trained; export the "
+                                              "network without them"));
     }
     warn_of_fixed_mode(module, file);
 }
