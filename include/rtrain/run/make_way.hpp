@@ -5,7 +5,7 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/text/random_digits.hpp>
-#include <rtrain/run/options/options.hpp>
+#include <rtrain/config/config.hpp>
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/storage/file/file.hpp>
 #include <rtrain/storage/file/lock.hpp>
