@@ -209,7 +209,7 @@ public:
         backend.communicator();
     }
     {
-        detail::require_attempt();
+        detail::require_attempt(ProcessContext::current().attempt);
         return backend_->communicator();
     }
 

@@ -51,7 +51,7 @@ protected:
     ~WorkerIdentity() = default;
 
     [[nodiscard]] const std::shared_ptr<detail::AnyBackend>& ranks() const {
-        detail::require_attempt();
+        detail::require_attempt(ProcessContext::current().attempt);
         return backend_;
     }
     [[nodiscard]] const TrainerOptions& options() const noexcept { return options_; }

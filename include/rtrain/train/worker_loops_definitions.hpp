@@ -6,6 +6,7 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/data/loops.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/preemption/preemption_notice.hpp>
 #include <rtrain/process/preemption/time_limit.hpp>
 #include <rtrain/process/status/user_call.hpp>
@@ -45,7 +46,7 @@ RTRAIN_DOOR Epochs WorkerReports::loop(int count, const State& state, bool in_st
 
 /// After the body of a step. Ranks only communicate if the step reported.
 RTRAIN_DOOR bool WorkerReports::end_step() {
-    const PreemptionNotice& notice = PreemptionNotice::current();
+    const PreemptionNotice& notice = run_.context().notice;
     if ((size() > 1 ? notice.agreed() : notice.given()) && saves_state()) {
         data::LoopStack::current().end_epoch();
         make_room();
@@ -56,7 +57,7 @@ RTRAIN_DOOR bool WorkerReports::end_step() {
 /// Between two batches of a loop over epochs(): saves and ends if all ranks have agreed in this
 /// very loop that the run is preempted. A step of steps() runs to its end.
 RTRAIN_DOOR void WorkerReports::make_room_in(const data::LoopStack::Loop& loop) {
-    const PreemptionNotice& notice = PreemptionNotice::current();
+    const PreemptionNotice& notice = run_.context().notice;
     const bool agreed = size() > 1 ? notice.agreed_in(*loop.position) : notice.given();
     const data::LoopStack& loops = data::LoopStack::current();
     if (agreed && state_ && !progress_.in_steps() && loop.trains && !loop.position->within_step &&
@@ -81,7 +82,7 @@ RTRAIN_DOOR bool WorkerReports::ends(const data::LoopStack::Loop& loop) const {
     if (!state_ || !loop.trains || progress_.in_steps()) { // a step completes its batches
         return false;
     }
-    const TimeLimit& time = TimeLimit::current();
+    const TimeLimit& time = run_.context().time_limit;
     const bool time_is_up = size() > 1 ? time.agreed_in(*loop.position) : time.is_over();
     return run_.has_stopped() || (time_is_up && !loop.position->within_step);
 }
@@ -117,8 +118,8 @@ RTRAIN_DOOR void WorkerReports::leave_epochs_early(int count, bool in_steps) {
 }
 
 RTRAIN_DOOR bool WorkerReports::should_stop() const {
-    detail::require_attempt();
-    const TimeLimit& time = TimeLimit::current();
+    detail::require_attempt(run_.context().attempt);
+    const TimeLimit& time = run_.context().time_limit;
     return run_.has_stopped() || (size() > 1 ? time.agreed() : time.is_over());
 }
 

@@ -10,7 +10,7 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/data/loops.hpp>
 #include <rtrain/model/ddp/prepared_model.hpp>
-#include <rtrain/process/status/rank_status.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/user_call.hpp>
 #include <rtrain/run/options/report_options.hpp>
 #include <rtrain/run/reported_checkpoint.hpp>
@@ -145,7 +145,7 @@ public:
     /// Reports that this rank is working in a loop or a wait unknown to rtrain, such as an
     /// evaluation, a simulator or a child process. Restarts HangConfig::busy_s. Callable from any
     /// thread. Not collective.
-    void heartbeat() noexcept { RankStatus::current().advance(); }
+    void heartbeat() noexcept { run_.context().status.advance(); }
 
     /// True if RunConfig::stop has ended the training: at an earlier report, or because the time
     /// limit expired. The same on all ranks at the same point. Loops over epochs() end
@@ -204,6 +204,7 @@ private:
     [[nodiscard]] bool count_report();
 
     Run& run_;
+    data::Pass::Callbacks outer_loops_; ///< of a training around this one
     Progress progress_;
     std::optional<State> state_; ///< of the loop over epochs()
     std::string said_way_;       ///< the last message about resumed loops
