@@ -7,6 +7,7 @@
 #include <rtrain/launch/control/bar_event.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
 #include <rtrain/launch/control/server.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/child.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT

@@ -420,14 +420,14 @@ TEST_CASE("Run.one_inside_another_shares_nothing") {
         {
             ProcessContext context;
             auto stopped = options("inner-" + std::to_string(batches_of.size()));
-            stopped.run.stop = stop::MaxTime{1e-9};
+            stopped.run.stop = stop::MaxIterations{1};
             const Result result = Local(stopped).fit(train([&] {
                 CHECK((console::settings().least == console::Level::info));
                 context.clock.add_step();
                 context.notice.give(60);
                 context.notice.reset();
             }));
-            CHECK(contains(result.stop_reason, "MaxTime"));
+            CHECK(result.metrics_history.size() == 1);
         }
         CHECK(&ProcessContext::current() == &around);
         CHECK(around.clock.steps() == steps);
@@ -437,7 +437,7 @@ TEST_CASE("Run.one_inside_another_shares_nothing") {
         CHECK((around.status.phase.load() == Phase::training));
         CHECK((console::settings().least == console::Level::warning));
     }));
-    CHECK(batches_of == std::vector<std::int64_t>{12, 3, 12, 3});
+    CHECK(batches_of == std::vector<std::int64_t>{12, 3});
 }
 
 TEST_CASE("Run.resume_from_starts_a_new_run") {

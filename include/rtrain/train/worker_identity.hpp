@@ -5,6 +5,7 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/run/options/options.hpp>
 #include <rtrain/train/preemption.hpp>
 

@@ -48,21 +48,7 @@ RTRAIN_DOOR Config with(Config metrics, const Config& values) {
 
 RTRAIN_DOOR WorkerReports::WorkerReports(std::shared_ptr<detail::AnyBackend> backend,
                                          const TrainerOptions& options, Run& run)
-    : WorkerCollectives(std::move(backend), options), run_(run) {
-    outer_loops_ =
-        data::Pass::observe({[this](const data::LoopStack::Loop& loop) {
-                                 run_.context().status.advance();
-                                 detail::require_attempt(run_.context().attempt);
-                                 make_room_in(loop);
-                             },
-                             [this](const data::LoopStack::Loop& loop) { return ends(loop); }});
-    run_.context().notice.listen(true);
-}
-
-RTRAIN_DOOR WorkerReports::~WorkerReports() {
-    run_.context().notice.listen(false);
-    (void)data::Pass::observe(std::move(outer_loops_));
-}
+    : WorkerCollectives(std::move(backend), options), run_(run) {}
 
 RTRAIN_DOOR std::filesystem::path WorkerReports::run_path() const {
     return run_.directory().location().path;

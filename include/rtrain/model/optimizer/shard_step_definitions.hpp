@@ -13,7 +13,7 @@
 #include <rtrain/process/memory/read_only_memory.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 #include <rtrain/process/status/user_call.hpp>
-#include <rtrain/state/object_state.hpp>
+#include <rtrain/state/optimizer_state.hpp>
 
 #include <ATen/Functions.h>
 #include <torch/optim.h>
