@@ -3,7 +3,7 @@
 /// Errors after which ranks may be at different steps. Cost tier 0: std only.
 #pragma once
 
-#include <rtrain/base/failure.hpp>
+#include <rtrain/base/error.hpp>
 #include <rtrain/process/context.hpp>
 
 namespace rtrain {

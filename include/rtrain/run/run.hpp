@@ -36,7 +36,6 @@
 #include <rtrain/run/step_trace.hpp>
 
 #include <chrono>
-#include <cstdint>
 #include <exception>
 #include <functional>
 #include <optional>

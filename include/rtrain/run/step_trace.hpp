@@ -21,7 +21,6 @@
 #include <boost/json/value.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

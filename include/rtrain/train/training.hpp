@@ -41,7 +41,6 @@
 #include <rtrain/train/train_function.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>

@@ -22,7 +22,6 @@
 
 #include <ATen/Functions.h>
 
-#include <cstddef>
 #include <exception>
 #include <functional>
 #include <limits>
