@@ -15,12 +15,12 @@
 #include <rtrain/data/stream/lanes_definitions.hpp>
 #include <rtrain/data/stream/stream_reader_definitions.hpp>
 #include <rtrain/journal/result_definitions.hpp>
-#include <rtrain/state/module_state.hpp>
-#include <rtrain/state/optimizer_state.hpp>
+#include <rtrain/state/module_state_definitions.hpp>
+#include <rtrain/state/optimizer_state_definitions.hpp>
 #include <rtrain/state/progress_definitions.hpp>
-#include <rtrain/state/scheduler_state.hpp>
+#include <rtrain/state/scheduler_state_definitions.hpp>
 #include <rtrain/state/state_definitions.hpp>
-#include <rtrain/state/tensor_state.hpp>
+#include <rtrain/state/tensor_state_definitions.hpp>
 
 template std::shared_ptr<rtrain::checkpoint::AnyPolicy>
     rtrain::checkpoint::any_policy(rtrain::checkpoint::Sync);

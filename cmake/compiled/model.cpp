@@ -10,4 +10,4 @@
 #include <rtrain/model/lr_schedule_definitions.hpp>
 #include <rtrain/model/optimizer/shard_step_definitions.hpp>
 #include <rtrain/model/sharded/plan/units_definitions.hpp>
-#include <rtrain/model/sharded/sharded_engine.hpp>
+#include <rtrain/model/sharded/prepared_sharded_definitions.hpp>

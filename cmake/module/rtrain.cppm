@@ -147,6 +147,7 @@ module;
 #include <rtrain/train/worker.hpp>
 #include <rtrain/train/worker_collectives.hpp>
 #include <rtrain/train/worker_identity.hpp>
+#include <rtrain/train/worker_loops.hpp>
 #include <rtrain/train/worker_reports.hpp>
 #include <rtrain/trainer.hpp>
 #include <rtrain/tune/base/goal.hpp>

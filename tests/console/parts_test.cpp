@@ -5,6 +5,7 @@
 #include <rtrain/data/loops.hpp>
 #include <rtrain/model/profile/flop_count.hpp>
 #include <rtrain/model/profile/model_parts.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/loop_status.hpp>
 #include <rtrain/trainer.hpp>
 
@@ -44,7 +45,7 @@ template <class Forward>
 double flops_of(Forward forward) {
     rtrain::detail::FlopCount count;
     CHECK(!count.of_first_step());
-    StepClock& clock = StepClock::current();
+    StepClock& clock = ProcessContext::current().clock;
     (void)clock.enter(StepPart::forward);
     at::Tensor sum = forward().sum();
     (void)clock.enter(StepPart::backward);
@@ -67,7 +68,7 @@ template <class Batches>
 std::vector<LoopStatus::Reading> readings_of(Batches& batches) {
     std::vector<LoopStatus::Reading> readings;
     for ([[maybe_unused]] auto& batch : batches) {
-        readings.push_back(LoopStatus::current().read());
+        readings.push_back(ProcessContext::current().loop.read());
     }
     return readings;
 }
@@ -152,9 +153,9 @@ TEST_CASE("FlopCount.is_what_torch_counts") {
 TEST_CASE("FlopCount.leaves_out_what_is_no_step") {
     rtrain::detail::FlopCount count;
     torch::mm(torch::ones({9, 9}), torch::ones({9, 9})); // no part of a step
-    StepClock& clock = StepClock::current();
+    StepClock& clock = ProcessContext::current().clock;
     {
-        const StepClock::In forward(StepPart::forward);
+        const StepClock::In forward(ProcessContext::current().clock, StepPart::forward);
         const torch::NoGradGuard evaluating;
         torch::mm(torch::ones({9, 9}), torch::ones({9, 9}));
     }
@@ -180,8 +181,8 @@ TEST_CASE("LoopStatus.knows_the_length_of_the_loop_that_trains") {
             CHECK(readings[i].length.rows == 2);
             CHECK(readings[i].length.rows_of_all == 4);
         }
-        CHECK(!LoopStatus::current().read().under_way);
-        CHECK(LoopStatus::current().read().done == readings.back().done + 1);
+        CHECK(!ProcessContext::current().loop.read().under_way);
+        CHECK(ProcessContext::current().loop.read().done == readings.back().done + 1);
     };
     SUBCASE("dealt out") {
         auto batches = shard(data::Sharded{}, rows).batches({.size = 2});
@@ -190,7 +191,7 @@ TEST_CASE("LoopStatus.knows_the_length_of_the_loop_that_trains") {
     SUBCASE("in one order of all ranks") {
         auto batches = shard(data::Permuted{}, rows).batches({.size = 2});
         check(readings_of(batches), 0, 3);
-        CHECK(LoopStatus::current().read().loop > 0);
+        CHECK(ProcessContext::current().loop.read().loop > 0);
     }
     SUBCASE("entered in the middle") {
         position->samples = 8;
@@ -218,13 +219,13 @@ TEST_CASE("LoopStatus.is_that_of_the_outermost_loop_that_trains") {
                            [] { return std::make_shared<data::Position>(); })
             .batches({.size = size});
     };
-    const std::int64_t before = LoopStatus::current().read().loop;
+    const std::int64_t before = ProcessContext::current().loop.read().loop;
     auto evaluated = batches_of(1);
     {
         const torch::NoGradGuard evaluating;
         (void)readings_of(evaluated);
     }
-    CHECK(LoopStatus::current().read().loop == before);
+    CHECK(ProcessContext::current().loop.read().loop == before);
     auto outer = batches_of(3);
     auto inner = batches_of(1);
     for ([[maybe_unused]] auto& batch : outer) {
@@ -233,7 +234,7 @@ TEST_CASE("LoopStatus.is_that_of_the_outermost_loop_that_trains") {
             CHECK(reading.loop == before + 1);
         }
     }
-    CHECK(LoopStatus::current().read().done == 2);
+    CHECK(ProcessContext::current().loop.read().done == 2);
 }
 
 TEST_CASE("LoopStatus.counts_batches_of_a_loader") {

@@ -14,7 +14,8 @@ the root is in no room, so it has an entry of its own. "may include" is a list o
   is below them, make a circle (definitions
   include their door, and the door them, for those who do not link rtrain::compiled),
 - a header is in no room, or a room of the file holds none,
-- definitions (RTRAIN_DOOR) are included by a header that is not their door: rtrain::compiled defines them, too,
+- definitions (x_definitions.hpp) have no door x.hpp that includes them at its end, or are included by another header:
+  rtrain::compiled defines them, too; or a header of another name has definitions (RTRAIN_DOOR),
  - a *_format.hpp, a vendor's private format, is included by a header that is not its *_definitions.hpp,
  - a header that is not generated is longer than 400 lines, half of them than 150, or a function than 60,
  - a function has more than five parameters: a struct with named members takes them,
@@ -37,6 +38,7 @@ import tempfile
 ROOMS = "tests/house/rooms.json"
 HEADERS = "include/rtrain"
 COMPILED = "base/compiled.hpp"
+DEFINITIONS = "_definitions.hpp"
 CONSOLE = ("base/console.hpp", "console/screen.hpp")
 LONGEST, MEDIAN, LONGEST_FUNCTION, MOST_PARAMETERS, MOST_HEADERS = 400, 150, 60, 5, 25
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:rtrain/)?([^>"]+\.hpp)[>"]', re.MULTILINE)
@@ -141,12 +143,21 @@ def circles_of_directories(arrows):
 def crowded_directories(headers):
     """(directory, headers) of each that has too many."""
     count = collections.Counter(header.rpartition("/")[0] + "/" for header in headers
-                                if not header.endswith("_definitions.hpp"))
+                                if not is_definitions(header))
     return [(directory, number) for directory, number in count.items() if number > MOST_HEADERS]
 
 
-def is_definitions(headers, header):
-    return header != COMPILED and "RTRAIN_DOOR" in headers.get(header, "")
+def is_definitions(header):
+    return header.endswith(DEFINITIONS)
+
+
+def wrong_door(headers, header):
+    """What is wrong with the door of `header`; empty if nothing is, or if it needs none."""
+    if not is_definitions(header):
+        return "" if header == COMPILED or "RTRAIN_DOOR" not in headers[header] else f"its name ends in {DEFINITIONS}"
+    door = header.replace(DEFINITIONS, ".hpp")
+    end = f"\n\n#ifndef RTRAIN_COMPILED\n#include <rtrain/{header}>\n#endif\n"
+    return "" if headers.get(door, "").endswith(end) else f"{door} includes it at its end"
 
 
 def without_doors(text):
@@ -251,9 +262,12 @@ def problems_of(root):
             found.append(f"{header}: writes to the standard error; console::say() does that")
         for name in hiding_namespaces(text):
             found.append(f"{header}: namespace {name} hides rtrain::detail")
+        wrong = wrong_door(headers, header)
+        if wrong:
+            found.append(f"{header}: it has definitions; expected: {wrong}")
         arrows[header] = set(includes_of(header, without_doors(text)))
         for other in arrows[header]:
-            if is_definitions(headers, other):
+            if is_definitions(other):
                 found.append(f"{header}: includes {other}, whose definitions stand behind a door")
         for other in includes_of(header, text):
             if other in forwarding:
@@ -367,9 +381,23 @@ def empty_room(root):
 
 def definitions_without_door(root):
     headers = read_headers(root)
-    definitions = next(header for header in headers if is_definitions(headers, header))
+    definitions = next(header for header in headers if is_definitions(header))
     add_line(root / HEADERS / "trainer.hpp", f"#include <rtrain/{definitions}>")
     return f"trainer.hpp: includes {definitions}"
+
+
+def definitions_of_another_name(root):
+    low, low_header, *_ = lowest_and_highest(root)
+    add_line(root / HEADERS / low_header, "RTRAIN_DOOR void f() {}")
+    return f"{low_header}: it has definitions; expected: its name ends in"
+
+
+def door_that_does_not_open(root):
+    headers = read_headers(root)
+    definitions = next(header for header in headers if is_definitions(header))
+    door = definitions.replace(DEFINITIONS, ".hpp")
+    (root / HEADERS / door).write_text(without_doors(headers[door]), encoding="utf-8")
+    return f"{definitions}: it has definitions; expected: {door} includes it at its end"
 
 
 def format_for_others(root):
@@ -424,7 +452,8 @@ def hiding_namespace(root):
 
 CONTROLS = [forbidden_include, circle_of_rooms, circle_of_headers, circle_of_directories, crowded_directory,
             included_forwarding_header, header_in_no_room,
-            header_in_the_root, empty_room, definitions_without_door, format_for_others, long_header, long_median,
+            header_in_the_root, empty_room, definitions_without_door, definitions_of_another_name,
+            door_that_does_not_open, format_for_others, long_header, long_median,
             long_function, long_parameter_list, second_console, hiding_namespace]
 
 

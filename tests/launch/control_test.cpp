@@ -7,6 +7,7 @@
 #include <rtrain/launch/control/bar_event.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
 #include <rtrain/launch/control/server.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/child.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
@@ -381,9 +382,10 @@ int be_rank(int rank, int size) {
     const bool hidden = std::getenv(ControlAddress::token_variable) == nullptr &&
                         std::getenv(ControlAddress::variable) == nullptr &&
                         !contains(text_of("/proc/self/environ"), "machine=");
-    RankStatus::current().enter(Phase::training);
+    ProcessContext::current().status.enter(Phase::training);
     link->on_preempt([&](double grace_s) {
-        link->say(event::LastWords{{.code = ErrorCode::parse("grace"), .message = std::to_string(grace_s)}});
+        link->say(event::LastWords{
+            {.code = ErrorCode::parse("grace"), .message = std::to_string(grace_s)}});
     });
     link->say(event::Training{hidden ? "hidden" : "shown"});
     link->connect(rank, size);
@@ -675,7 +677,8 @@ TEST_CASE("Control.ranks_report_and_hear_what_the_driver_says") {
             driver.send(rank, event::Preempt{2.5});
             CHECK(eventually([&] { return driver.events(rank).size() > 1; }));
             CHECK(driver.events(rank)[1] ==
-                  RankEvent(event::LastWords{{.code = ErrorCode::parse("grace"), .message = "2.500000"}}));
+                  RankEvent(event::LastWords{
+                      {.code = ErrorCode::parse("grace"), .message = "2.500000"}}));
             const std::string reason = "reason " + std::to_string(rank);
             driver.send(rank, Decision{.skip = {"checkpoint_000001"}, .reason = reason});
             CHECK(eventually(

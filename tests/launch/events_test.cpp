@@ -5,6 +5,7 @@
 #include "../support.hpp"
 
 #include <rtrain/launch/helper.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/track/files/json_lines.hpp>
 #include <rtrain/train/training.hpp>
@@ -187,7 +188,7 @@ TEST_CASE("Events.of_a_run_that_fails_or_makes_room_have_an_end" * doctest::time
     heard.clear();
     CHECK(code_of([&] {
               Fit(options_in(directory)).observe(std::make_shared<Recorder>(heard))([](Run& run) {
-                  PreemptionNotice::current().give(60);
+                  ProcessContext::current().notice.give(60);
                   report_state(run, 3);
                   throw rtrain::detail::Preempted();
               });
@@ -198,7 +199,7 @@ TEST_CASE("Events.of_a_run_that_fails_or_makes_room_have_an_end" * doctest::time
     heard.clear();
     CHECK(code_of([&] {
               Fit(options_in(directory)).observe(std::make_shared<Recorder>(heard))([](Run& run) {
-                  PreemptionNotice::current().give(60);
+                  ProcessContext::current().notice.give(60);
                   report_state(run, 4);
                   for (int i = 0; i < 2; ++i) {
                       try {

@@ -2,6 +2,7 @@
 // How ranks begin and end to watch each other, with threads for ranks. mutual_watch_test.cpp has
 // what they find, on real processes.
 #include <rtrain/launch/watch/peer_watchdog.hpp>
+#include <rtrain/process/context.hpp>
 
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
@@ -118,8 +119,8 @@ int be_judged(bool loses_one) {
         links.push_back(launch::DriverLink::to_judge(judge.address(), judge.token(), often));
         links.back()->connect(rank, 2);
     }
-    RankStatus::current().enter(Phase::training);
-    const RankStatus::Waiting waiting(RankStatus::current(), "barrier");
+    ProcessContext::current().status.enter(Phase::training);
+    const RankStatus::Waiting waiting(ProcessContext::current().status, "barrier");
     if (loses_one) {
         links.pop_back();
     }
@@ -157,7 +158,7 @@ TEST_CASE("MutualWatch.begins_and_ends_often_and_leaves_nothing" * doctest::time
             ranks.run([&](int rank, const PeerWatchdog::Gather& gather) {
                 const PeerWatchdog watch(rank, size, HangConfig{}, gather);
                 ranks.wait(); // all have heard that all have joined
-                RankStatus::current().advance();
+                ProcessContext::current().status.advance();
             });
         }
     }

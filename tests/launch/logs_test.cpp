@@ -221,7 +221,7 @@ TEST_CASE("Console.records_are_json_whatever_they_say") {
     {
         const console::ScopedLogSettings speaking(LogLevel("info"), true);
         console::say("%s", "a \"quote\", a \\, a\nline, \x01, \xff\xc3, \xe2\x82\xac");
-        console::manner.rank = 3;
+        console::settings().rank = 3;
         console::error("gone");
     }
     console::say("as before");
@@ -238,7 +238,7 @@ TEST_CASE("Console.records_are_json_whatever_they_say") {
     CHECK(second.at("rank") == 3);
     CHECK(second.at("level") == "error");
     CHECK(lines[2] == "rtrain: as before");
-    CHECK(console::manner.rank == -1);
+    CHECK(console::settings().rank == -1);
 }
 
 TEST_CASE("Logging.levels_have_names") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../thrown.hpp"
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/file_size_limit.hpp>
 #include <rtrain/process/os/thread.hpp>
 #include <rtrain/process/preemption/preemption_signals.hpp>
@@ -25,6 +26,7 @@
 using rtrain::AttemptStatus;
 using rtrain::CommError;
 using rtrain::PreemptionNotice;
+using rtrain::ProcessContext;
 using rtrain::launch::PreemptionSignals;
 
 namespace {
@@ -60,13 +62,13 @@ TEST_CASE("PreemptionSignals.the_first_of_each_run_is_a_notice") {
             ::signal(signal, SIG_DFL);
         }
         {
-            const PreemptionSignals first(60);
+            const PreemptionSignals first(ProcessContext::current().notice, 60);
             ::raise(SIGUSR1); // behind its last report
         }
         ::usleep(1'200'000); // longer than what is taken for one signal
-        const PreemptionSignals second(60);
+        const PreemptionSignals second(ProcessContext::current().notice, 60);
         ::raise(SIGINT);
-        ::_exit(PreemptionNotice::current().given() ? 17 : 1);
+        ::_exit(ProcessContext::current().notice.given() ? 17 : 1);
     }
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
@@ -81,11 +83,11 @@ TEST_CASE("PreemptionSignals.two_in_a_row_are_one_notice_and_a_later_one_ends_th
             for (const int signal : PreemptionSignals::signals) {
                 ::signal(signal, SIG_DFL);
             }
-            const PreemptionSignals signals(60);
+            const PreemptionSignals signals(ProcessContext::current().notice, 60);
             ::raise(SIGUSR1);
             ::usleep(static_cast<useconds_t>(pause_us));
             ::raise(second);
-            ::_exit(PreemptionNotice::current().given() ? 17 : 1);
+            ::_exit(ProcessContext::current().notice.given() ? 17 : 1);
         }
         int status = 0;
         CHECK(::waitpid(child, &status, 0) == child);

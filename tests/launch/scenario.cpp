@@ -10,7 +10,7 @@
 #ifdef RTRAIN_TEST_STACKTRACE
 #include <rtrain/process/stack/stacktrace.hpp>
 #endif
-#include <rtrain/state/object_state.hpp>
+#include <rtrain/state/module_state.hpp>
 
 #include <boost/describe/class.hpp>
 

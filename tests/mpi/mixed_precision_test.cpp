@@ -7,7 +7,7 @@
 
 #include <rtrain/data/batch/each_tensor.hpp>
 #include <rtrain/model/amp/grad_scaler.hpp>
-#include <rtrain/process/status/step_clock.hpp>
+#include <rtrain/process/context.hpp>
 
 #include <ATen/autocast_mode.h>
 
@@ -342,11 +342,11 @@ std::pair<std::vector<torch::ScalarType>, std::int64_t> returned(Ranks& ranks) {
         types.push_back(tensor.scalar_type());
         sum = sum + tensor.sum();
     });
-    const auto before = StepClock::current().steps();
+    const auto before = ProcessContext::current().clock.steps();
     if (sum.requires_grad()) {
         sum.backward();
     }
-    return {types, StepClock::current().steps() - before};
+    return {types, ProcessContext::current().clock.steps() - before};
 }
 
 constexpr auto as_pair = [](const torch::Tensor& y) { return std::pair(y, 2 * y); };

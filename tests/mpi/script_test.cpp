@@ -13,6 +13,7 @@
 #include <rtrain/model/profile/model_parts.hpp>
 #include <rtrain/model/reproducibility.hpp>
 #include <rtrain/model/sharded/plan/sharded_check.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/script.hpp>
 #include <rtrain/trainer.hpp>
 #include <rtrain/weights.hpp>
@@ -480,7 +481,7 @@ TEST_CASE("Script.is_described_and_counted_like_any_model") {
     auto kinds = ranks.prepare(ScriptModel<c10::IValue>(exported("bits.pt")).ptr());
     rtrain::detail::FlopCount count;
     kinds(torch::ones({2, 16})).toTensor().sum().backward();
-    StepClock::current().add_step();
+    ProcessContext::current().clock.add_step();
     const auto flops = count.of_first_step();
     REQUIRE(flops);
     CHECK(*flops == 2 * (2 * 16 * 64) * 2 + 2 * (2 * 64 * 20) * 3);

@@ -6,8 +6,7 @@
 #include "sharded_models.hpp"
 
 #include <rtrain/comm/communicator.hpp>
-#include <rtrain/state/kept_state.hpp>
-#include <rtrain/state/object_state.hpp>
+#include <rtrain/state/optimizer_state.hpp>
 #include <rtrain/storage/file/scratch_file.hpp>
 
 #include <doctest/doctest.h>

@@ -11,7 +11,7 @@
 #include <rtrain/model/sharded/plan/unit_order.hpp>
 #include <rtrain/model/sharded/plan/units.hpp>
 #include <rtrain/model/sharded/weights/shared_weights.hpp>
-#include <rtrain/state/object_state.hpp>
+#include <rtrain/state/module_state.hpp>
 #include <rtrain/weights.hpp>
 
 #include <doctest/doctest.h>

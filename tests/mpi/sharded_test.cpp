@@ -6,7 +6,8 @@
 
 #include <rtrain/comm/communicator.hpp>
 #include <rtrain/model/amp/grad_scaler.hpp>
-#include <rtrain/state/object_state.hpp>
+#include <rtrain/state/module_state.hpp>
+#include <rtrain/state/optimizer_state.hpp>
 #include <rtrain/weights.hpp>
 
 #include <doctest/doctest.h>

@@ -4,7 +4,7 @@
 
 #include <rtrain/data/order/position.hpp>
 #include <rtrain/data/readers/json.hpp>
-#include <rtrain/process/status/step_clock.hpp>
+#include <rtrain/process/context.hpp>
 
 #include <doctest/doctest.h>
 
@@ -198,8 +198,8 @@ TEST_CASE("Report.says_what_the_time_went_to") {
                                          std::this_thread::sleep_for(pause);
                                          return batch;
                                      })}}});
-    StepClock::current().add_step(); // before the run, so in none of its reports
-    StepClock::current().add_rows(7);
+    ProcessContext::current().clock.add_step(); // before the run, so in none of its reports
+    ProcessContext::current().clock.add_rows(7);
     const auto result = trainer.fit([&](auto& worker) {
         auto model = worker.prepare(test::Net{});
         model->parameters().front().register_hook([&](at::Tensor gradient) {

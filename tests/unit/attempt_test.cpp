@@ -3,7 +3,7 @@
 // the next.
 #include "../support.hpp"
 
-#include <rtrain/process/status/attempt_status.hpp>
+#include <rtrain/process/throw_for_good.hpp>
 
 #include <doctest/doctest.h>
 

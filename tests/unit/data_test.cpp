@@ -11,6 +11,7 @@
 #include <rtrain/data/readers/idx.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/model/ddp/batch_weight.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 
 #include <doctest/doctest.h>
@@ -713,7 +714,7 @@ TEST_CASE("EachTensor.visits_batches_and_examples_whatever_holds_them") {
 TEST_CASE("TorchData.time_and_rows_of_a_loader_count") {
     struct Slow : torch::data::Dataset<Slow> {
         torch::data::Example<> get(std::size_t index) override {
-            CHECK((StepClock::current().part() == StepPart::data));
+            CHECK((ProcessContext::current().clock.part() == StepPart::data));
             return {torch::tensor(static_cast<std::int64_t>(index)), torch::tensor(0)};
         }
         [[nodiscard]] std::optional<std::size_t> size() const override { return 7; }
@@ -724,13 +725,13 @@ TEST_CASE("TorchData.time_and_rows_of_a_loader_count") {
     auto examples = data::make_distributed_loader(
         Slow{}, torch::data::DataLoaderOptions(2),
         {.epoch = {.size = 1}, .position = std::make_shared<data::Position>()});
-    (void)StepClock::current().take();
+    (void)ProcessContext::current().clock.take();
     const auto rows_of = [](auto& loader) {
         for (auto& batch : loader) {
             (void)batch;
-            CHECK((StepClock::current().part() == StepPart::optimizer));
+            CHECK((ProcessContext::current().clock.part() == StepPart::optimizer));
         }
-        return StepClock::current().take().rows;
+        return ProcessContext::current().clock.take().rows;
     };
     CHECK(rows_of(stacked) == 7);
     CHECK(rows_of(examples) == 7);

@@ -5,7 +5,7 @@
 #include "../capture.hpp"
 #include "../support.hpp"
 
-#include <rtrain/process/preemption/preemption_notice.hpp>
+#include <rtrain/process/context.hpp>
 
 #include <doctest/doctest.h>
 
@@ -396,7 +396,7 @@ TEST_CASE("Loops.preemption_saves_where_a_run_finds_back") {
                 const auto train = [&](const std::string& row) {
                     trained += row + " ";
                     if (++step == stop_at) {
-                        PreemptionNotice::current().give(60);
+                        ProcessContext::current().notice.give(60);
                     }
                 };
                 auto first = shuffled(worker, "a");
@@ -419,7 +419,7 @@ TEST_CASE("Loops.preemption_saves_where_a_run_finds_back") {
                         for (auto& b : second) {
                             sum += b["x"].sum().template item<std::int64_t>();
                             if (++step == stop_at) {
-                                PreemptionNotice::current().give(60);
+                                ProcessContext::current().notice.give(60);
                             }
                         }
                         trained += "sum " + std::to_string(sum) + " ";

@@ -5,7 +5,7 @@
 #include <rtrain/checkpoint/layout/verify.hpp>
 #include <rtrain/checkpoint/store/staging.hpp>
 #include <rtrain/format/safetensors.hpp>
-#include <rtrain/process/preemption/preemption_notice.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/storage/file/lock.hpp>
 #include <rtrain/testing/backend.hpp>
 #include <rtrain/track/files/json_lines.hpp>
@@ -280,6 +280,62 @@ TEST_CASE("Run.two_at_once_in_one_directory_are_refused") {
     }
     CHECK(code().empty());
     Local(options).fit([&](auto&) { CHECK(code() == "RT-C23"); }); // in this process
+}
+
+TEST_CASE("Run.one_inside_another_shares_nothing") {
+    const test::Directory directory("inside");
+    const auto options = [&](const std::string& name) {
+        return TrainerOptions{
+            .run = {.name = name, .storage_path = directory.path()},
+            .datasets = {{"train", data::from_tensors({{"row", torch::arange(24)}})}}};
+    };
+    std::vector<std::int64_t> batches_of; // of each epoch
+    const auto train = [&](const std::function<void()>& inside) {
+        return [&, inside](auto& worker) {
+            auto state = State{};
+            int step = 0;
+            state.add("step", step);
+            auto batches = worker.dataset_shard("train").batches({.size = 2});
+            for ([[maybe_unused]] const int epoch : worker.epochs(2, state)) {
+                inside();
+                std::int64_t count = 0;
+                for ([[maybe_unused]] auto& batch : batches) {
+                    ++count;
+                }
+                batches_of.push_back(count);
+                worker.report({{"batches", count}}, state);
+                step += static_cast<int>(count);
+            }
+        };
+    };
+    auto limited = options("outer");
+    limited.run.fast_dev_run = 3; // ends loops between batches
+    limited.run.logging.level = console::Level::warning;
+    Local(limited).fit(train([&] {
+        ProcessContext& around = ProcessContext::current();
+        const std::int64_t steps = around.clock.steps();
+        const auto loop = around.loop.read();
+        {
+            ProcessContext context;
+            auto stopped = options("inner-" + std::to_string(batches_of.size()));
+            stopped.run.stop = stop::MaxIterations{1};
+            const Result result = Local(stopped).fit(train([&] {
+                CHECK((console::settings().least == console::Level::info));
+                context.clock.add_step();
+                context.notice.give(60);
+                context.notice.reset();
+            }));
+            CHECK(result.metrics_history.size() == 1);
+        }
+        CHECK(&ProcessContext::current() == &around);
+        CHECK(around.clock.steps() == steps);
+        CHECK(around.loop.read().loop == loop.loop);
+        CHECK(around.loop.read().epoch == loop.epoch);
+        CHECK_FALSE(around.time_limit.is_over());
+        CHECK((around.status.phase.load() == Phase::training));
+        CHECK((console::settings().least == console::Level::warning));
+    }));
+    CHECK(batches_of == std::vector<std::int64_t>{12, 3});
 }
 
 TEST_CASE("Run.resume_from_starts_a_new_run") {
@@ -830,7 +886,7 @@ TEST_CASE("Preemption.a_loop_over_epochs_is_saved_between_batches") {
                     ++step;
                     taken.push_back(batch["row"][0].template item<std::int64_t>());
                     if (taken.size() == stop_at) {
-                        PreemptionNotice::current().give(60);
+                        ProcessContext::current().notice.give(60);
                         CHECK(worker.preemption().value().seconds_left > 50);
                     }
                 }

@@ -10,7 +10,7 @@
 #include <rtrain/data/order/streaming.hpp>
 #include <rtrain/data/shard.hpp>
 #include <rtrain/data/stream/stream_batch_sampler.hpp>
-#include <rtrain/process/status/reading.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/testing/data_policy.hpp>
 
 #include <doctest/doctest.h>
@@ -563,7 +563,7 @@ TEST_CASE("Stream.tells_who_watches_what_is_read") {
         using PartByPart::PartByPart;
         [[nodiscard]] std::unique_ptr<Cursor> open(std::int64_t block,
                                                    std::int64_t first_row) const override {
-            told = told && Reading::longest() == name_of(block);
+            told = told && ProcessContext::current().readings.longest() == name_of(block);
             return PartByPart::open(block, first_row);
         }
         mutable bool told = true;
@@ -574,7 +574,7 @@ TEST_CASE("Stream.tells_who_watches_what_is_read") {
                loops_over<data::Streaming>(data::from_blocks(blocks), {.size = 8}), column_x);
     CHECK(blocks->opened == 3);
     CHECK(blocks->told);
-    CHECK(Reading::longest().empty());
+    CHECK(ProcessContext::current().readings.longest().empty());
 }
 
 TEST_CASE("Stream.without_shuffle_takes_lanes_in_turns") {

@@ -26,30 +26,45 @@ struct LogSettings {
     std::atomic<bool> json{false};         ///< one JSON object per line
     std::atomic<int> rank{-1};             ///< of this process; -1: not a rank, or not known yet
 };
-inline LogSettings manner;
+
+namespace internal {
+inline LogSettings of_program;
+inline std::atomic<LogSettings*> current{&of_program};
+} // namespace internal
+
+/// The current settings: of the program, unless a ProcessContext replaces them.
+[[nodiscard]] inline LogSettings& settings() noexcept {
+    return *internal::current.load();
+}
+
+/// Returns the previous ones.
+inline LogSettings& use_settings(LogSettings& settings) noexcept {
+    return *internal::current.exchange(&settings);
+}
 
 /// Applies log settings while it lives.
 class ScopedLogSettings {
 public:
     ScopedLogSettings(Level least, bool json) noexcept
-        : least_(manner.least.exchange(least)), json_(manner.json.exchange(json)) {}
+        : least_(settings_.least.exchange(least)), json_(settings_.json.exchange(json)) {}
     ScopedLogSettings(const ScopedLogSettings&) = delete;
     ScopedLogSettings& operator=(const ScopedLogSettings&) = delete;
     ~ScopedLogSettings() {
-        manner.least = least_;
-        manner.json = json_;
-        manner.rank = -1;
+        settings_.least = least_;
+        settings_.json = json_;
+        settings_.rank = -1;
     }
 
 private:
+    LogSettings& settings_ = settings();
     Level least_;
     bool json_;
 };
 
 /// Returns the formatted line, without a newline.
 [[nodiscard]] inline std::string line_of(Level level, const char* text) {
-    return manner.json ? record(manner.rank, level, text)
-                       : "rtrain: " + rtrain::detail::visible(text);
+    return settings().json ? record(settings().rank, level, text)
+                           : "rtrain: " + rtrain::detail::visible(text);
 }
 
 /// True if the last line of this process's terminal may be a progress bar (console/screen.hpp): a
@@ -65,7 +80,7 @@ inline std::atomic<void (*)(const std::string& line)> line_taker{nullptr};
                                                 std::va_list arguments) noexcept {
     const rtrain::detail::InCLocale c;
     char* text = nullptr;
-    if (level < manner.least || ::vasprintf(&text, format, arguments) < 0) {
+    if (level < settings().least || ::vasprintf(&text, format, arguments) < 0) {
         return;
     }
     try {

@@ -17,7 +17,6 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>

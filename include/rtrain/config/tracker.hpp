@@ -17,7 +17,6 @@
 #include <atomic>
 #include <concepts>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -61,9 +61,9 @@ public:
     /// Lines of level info, and JSON records if say() writes those.
     void print(std::string_view lines) override {
         const std::scoped_lock lock(mutex_);
-        if (Level::info >= manner.least && waiting_.size() + lines.size() <= most_waiting) {
-            waiting_ += above_bar() + (manner.json ? records(lines) : printable_lines(lines));
-        } else if (Level::info >= manner.least) {
+        if (Level::info >= settings().least && waiting_.size() + lines.size() <= most_waiting) {
+            waiting_ += above_bar() + (settings().json ? records(lines) : printable_lines(lines));
+        } else if (Level::info >= settings().least) {
             lost_lines_ += 1 + std::count(lines.begin(), lines.end(), '\n');
         }
         flush();
@@ -94,7 +94,7 @@ public:
         if (is_terminal()) {
             shown_ = when;
             draw();
-        } else if (std::exchange(shown_, when) && Level::info >= manner.least) {
+        } else if (std::exchange(shown_, when) && Level::info >= settings().least) {
             waiting_ += line_of(Level::info, progress_line(now).c_str()) + '\n';
             flush();
         } // not immediately: short runs need no such line
@@ -151,7 +151,7 @@ private:
         std::string text;
         while (!lines.empty()) {
             const std::size_t end = std::min(lines.find('\n'), lines.size());
-            text += record(manner.rank, Level::info, lines.substr(0, end)) + '\n';
+            text += record(settings().rank, Level::info, lines.substr(0, end)) + '\n';
             lines.remove_prefix(std::min(end + 1, lines.size()));
         }
         return text;

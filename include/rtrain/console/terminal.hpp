@@ -8,7 +8,6 @@
 #include <rtrain/console/bar.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>

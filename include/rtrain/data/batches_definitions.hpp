@@ -24,6 +24,7 @@
 #include <rtrain/data/stream/lane_steps.hpp>
 #include <rtrain/data/stream/stream_batch_sampler.hpp>
 #include <rtrain/data/stream/window_memory.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/loop_status.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 
@@ -46,13 +47,13 @@ class Batches::Reader {
 public:
     /// At the end if `pass` has ended.
     Reader(const Batches& batches, std::int64_t epoch, std::int64_t taken, Pass pass)
-        : batches_(&batches), epoch_(epoch), steps_(StepClock::current().steps()),
+        : batches_(&batches), epoch_(epoch), steps_(ProcessContext::current().clock.steps()),
           reads_once_(batches.course_of(epoch).epoch.each_once),
           feed_(make_feed(batches.policy(), batches.course_of(epoch), taken)),
           loader_(new_loader()), pass_(std::move(pass)), prefetch_(batches.shard_.device) {
         const bool is_whole = taken == 0 && !pass_.has_ended();
         if (pass_.leads()) {
-            LoopStatus::current().begin_loop(length());
+            ProcessContext::current().loop.begin_loop(length());
         }
         next();
         if (is_whole && pass_.has_ended()) {
@@ -87,15 +88,15 @@ private:
     };
 
     void next() {
-        (void)StepClock::current().enter(StepPart::data);
+        (void)ProcessContext::current().clock.enter(StepPart::data);
         const auto begin = StageCounter::Clock::now();
         const auto transferred = prefetch_.busy();
         read_ = pass_.has_ended() ? std::nullopt : settled();
         count(begin, prefetch_.busy() - transferred);
-        (void)StepClock::current().enter(StepPart::optimizer);
+        (void)ProcessContext::current().clock.enter(StepPart::optimizer);
         if (!read_) {
             if (given_ && batches_->shard_.rank == 0 && !pass_.has_ended() &&
-                feed_->repeated() > 0 && StepClock::current().steps() == steps_) {
+                feed_->repeated() > 0 && ProcessContext::current().clock.steps() == steps_) {
                 say_repeated(pass_.position(), feed_->repeated(), batches_->shard_.dataset.size());
             }
             pass_.end();
@@ -105,7 +106,8 @@ private:
         pass_.position().passes = read_->portion.passes;
         // A step has the same micro-batches on any number of ranks, and each counts alike.
         pass_.weigh(batches_->options_.micro_batches > 0 ? 1 : read_->portion.weight);
-        StepClock::current().add_rows(c10::GradMode::is_enabled() ? read_->batch.size() : 0);
+        ProcessContext::current().clock.add_rows(c10::GradMode::is_enabled() ? read_->batch.size()
+                                                                             : 0);
         seed_generators(read_->portion.place, Draws::of_training);
     }
 

@@ -141,14 +141,18 @@ public:
 
     void end() noexcept;
 
-    /// Sets the callbacks that run between the batches of all passes of this thread.
-    static void observe(BetweenBatches observe, EndsHere ends_here);
+    /// Run between the batches of all passes of this thread.
+    struct Callbacks {
+        BetweenBatches between_batches{};
+        EndsHere ends_here{};
+    };
+    /// Sets the callbacks; returns the previous ones.
+    static Callbacks observe(Callbacks callbacks);
 
 private:
     void end_if_asked();
 
-    static BetweenBatches& observer();
-    static EndsHere& judge();
+    static Callbacks& observers();
 
     std::unique_ptr<LoopStack::Loop> loop_;
 };

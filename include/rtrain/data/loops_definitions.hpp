@@ -7,7 +7,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/loops.hpp>
 #include <rtrain/data/order/position.hpp>
-#include <rtrain/process/status/loop_status.hpp>
+#include <rtrain/process/context.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -204,10 +204,10 @@ RTRAIN_DOOR void Pass::take() noexcept {
 RTRAIN_DOOR void Pass::leave_batch() {
     if (loop_) {
         if (leads()) {
-            LoopStatus::current().advance();
+            ProcessContext::current().loop.advance();
         }
-        if (observer()) {
-            observer()(*loop_);
+        if (observers().between_batches) {
+            observers().between_batches(*loop_);
         }
         LoopStack::current().leave_body(*loop_);
         end_if_asked();
@@ -217,32 +217,26 @@ RTRAIN_DOOR void Pass::leave_batch() {
 RTRAIN_DOOR void Pass::end() noexcept {
     if (loop_) { // not moved from, and not ended before
         if (leads()) {
-            LoopStatus::current().end_loop();
+            ProcessContext::current().loop.end_loop();
         }
         LoopStack::current().end(*loop_);
         loop_.reset();
     }
 }
 
-RTRAIN_DOOR void Pass::observe(BetweenBatches observe, EndsHere ends_here) {
-    observer() = std::move(observe);
-    judge() = std::move(ends_here);
+RTRAIN_DOOR Pass::Callbacks Pass::observe(Callbacks callbacks) {
+    return std::exchange(observers(), std::move(callbacks));
 }
 
 RTRAIN_DOOR void Pass::end_if_asked() {
-    if (judge() && judge()(*loop_)) {
+    if (observers().ends_here && observers().ends_here(*loop_)) {
         end();
     }
 }
 
-RTRAIN_DOOR Pass::BetweenBatches& Pass::observer() {
-    thread_local BetweenBatches told;
-    return told;
-}
-
-RTRAIN_DOOR Pass::EndsHere& Pass::judge() {
-    thread_local EndsHere asked;
-    return asked;
+RTRAIN_DOOR Pass::Callbacks& Pass::observers() {
+    thread_local Callbacks callbacks;
+    return callbacks;
 }
 
 } // namespace rtrain::data

@@ -10,6 +10,7 @@
 #include <rtrain/data/loops.hpp>
 #include <rtrain/data/order/position.hpp>
 #include <rtrain/data/order/sampler.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/loop_status.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 
@@ -182,12 +183,13 @@ public:
             : loader_(&loader), pass_(loader.begin_pass()), end_(loader.end_of_pass()),
               prefetch_(loader.device_), next_(loader.loader_->end()) {
             if (!pass_.has_ended()) {
-                const StepClock::In data(StepPart::data); // worker threads start reading here
+                const StepClock::In data(ProcessContext::current().clock,
+                                         StepPart::data); // worker threads start reading here
                 next_ = loader.loader_->begin();
             }
             const bool is_whole = end_ > 0 && !pass_.has_ended() && pass_.position().samples == 0;
             if (pass_.leads()) {
-                LoopStatus::current().begin_loop(loader.length_to(end_));
+                ProcessContext::current().loop.begin_loop(loader.length_to(end_));
             }
             next();
             if (is_whole && pass_.has_ended()) {
@@ -215,14 +217,14 @@ public:
 
     private:
         void next() {
-            (void)StepClock::current().enter(StepPart::data);
+            (void)ProcessContext::current().clock.enter(StepPart::data);
             batch_ = pass_.has_ended() ? std::nullopt : prefetch_.next([this] { return read(); });
-            (void)StepClock::current().enter(StepPart::optimizer);
+            (void)ProcessContext::current().clock.enter(StepPart::optimizer);
             if (batch_ && c10::GradMode::is_enabled()) {
-                StepClock::current().add_rows(internal::rows_of(*batch_));
+                ProcessContext::current().clock.add_rows(internal::rows_of(*batch_));
             }
             if (!batch_) {
-                if (!pass_.has_ended() && StepClock::current().steps() == steps_) {
+                if (!pass_.has_ended() && ProcessContext::current().clock.steps() == steps_) {
                     loader_->say_repeated(end_);
                 }
                 pass_.end();
@@ -251,7 +253,7 @@ public:
         DeviceLoader* loader_;
         Pass pass_;
         std::int64_t end_; ///< of the epoch, in rows of all ranks; 0: rows are not counted
-        std::int64_t steps_ = StepClock::current().steps(); ///< when the pass began
+        std::int64_t steps_ = ProcessContext::current().clock.steps(); ///< when the pass began
         DevicePrefetch<Batch> prefetch_;
         torch::data::Iterator<Batch> next_;
         bool started_ = false;

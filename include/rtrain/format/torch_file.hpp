@@ -31,7 +31,6 @@
 #include <map>
 #include <memory>
 #include <new>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>

@@ -19,9 +19,9 @@
 #include <rtrain/launch/fit_outcome.hpp>
 #include <rtrain/launch/handed_input.hpp>
 #include <rtrain/launch/helper.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/environment.hpp>
 #include <rtrain/process/os/file_size_limit.hpp>
-#include <rtrain/process/preemption/preemption_notice.hpp>
 #include <rtrain/process/preemption/preemption_signals.hpp>
 #include <rtrain/process/stack/stack_dump.hpp>
 #include <rtrain/process/stdio/muted_stdout.hpp>
@@ -132,7 +132,7 @@ public:
     void connect(int rank, int size) {
         if (link_ && !connected_) {
             watch_this_thread();
-            link_->on_preempt([](double grace_s) { PreemptionNotice::current().give(grace_s); });
+            link_->on_preempt([this](double grace_s) { context_.notice.give(grace_s); });
             link_->before_exit([] { sweep_after_driver(); });
             link_->connect(rank, size);
             connected_ = true;
@@ -362,6 +362,7 @@ private:
     }
 
     static constexpr const char* directory_name = "rtrain";
+    ProcessContext& context_ = ProcessContext::current();
     int fits_ = 0;
     HandedInput input_;
     std::optional<int> target_;
@@ -385,6 +386,7 @@ struct FitCall {
     int number;             ///< in the session's count
     bool follows = false;   ///< its ranks have completed a run before and stay for this one
     std::string function{}; ///< type of the training function; empty: unknown
+    ProcessContext& context = ProcessContext::current();
 };
 
 } // namespace rtrain::launch

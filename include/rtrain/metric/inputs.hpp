@@ -19,7 +19,6 @@
 #include <span>
 #include <string>
 #include <tuple>
-#include <vector>
 
 namespace rtrain::metric {
 

@@ -8,7 +8,6 @@
 #include <rtrain/state/state_io.hpp>
 
 #include <cstddef>
-#include <string_view>
 #include <utility>
 
 namespace rtrain::metric {

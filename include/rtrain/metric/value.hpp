@@ -5,7 +5,6 @@
 
 #include <rtrain/base/error.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>

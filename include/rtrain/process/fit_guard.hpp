@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Allows one fit() call at a time in a process. Status (rank_status.hpp), preemption notice
-/// (preemption_notice.hpp) and current call (launch/session.hpp) are singletons. Cost tier 0: std
-/// only.
+/// Allows one fit() call at a time in a context. Cost tier 0: std only.
 #pragma once
 
 #include <rtrain/base/error.hpp>
-
-#include <atomic>
+#include <rtrain/process/context.hpp>
 
 namespace rtrain::detail {
 
@@ -15,18 +12,19 @@ namespace rtrain::detail {
 class FitGuard {
 public:
     /// Throws like require_none().
-    FitGuard() {
-        if (begun().exchange(true)) {
+    explicit FitGuard(ProcessContext& context) : context_(context) {
+        if (context_.fits.exchange(true)) {
             refuse();
         }
+        context_.warned.forget();
     }
     FitGuard(const FitGuard&) = delete;
     FitGuard& operator=(const FitGuard&) = delete;
-    ~FitGuard() { begun().store(false); }
+    ~FitGuard() { context_.fits.store(false); }
 
     /// Throws ConfigError [RT-C23] while one exists.
-    static void require_none() {
-        if (begun().load()) {
+    static void require_none(const ProcessContext& context) {
+        if (context.fits.load()) {
             refuse();
         }
     }
@@ -37,10 +35,8 @@ private:
                                     "in another thread while one runs; a process trains once at a "
                                     "time: call fit() in main(), before or after the other call");
     }
-    static std::atomic<bool>& begun() noexcept {
-        static std::atomic<bool> value{false};
-        return value;
-    }
+
+    ProcessContext& context_;
 };
 
 } // namespace rtrain::detail

@@ -20,10 +20,7 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/observers.hpp>
-#include <rtrain/process/preemption/preemption_notice.hpp>
-#include <rtrain/process/preemption/time_limit.hpp>
-#include <rtrain/process/status/rank_status.hpp>
-#include <rtrain/process/status/step_clock.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/run/copied_directory.hpp>
 #include <rtrain/run/directory_merge.hpp>
 #include <rtrain/run/kept_checkpoints.hpp>
@@ -39,7 +36,6 @@
 #include <rtrain/run/step_trace.hpp>
 
 #include <chrono>
-#include <cstdint>
 #include <exception>
 #include <functional>
 #include <optional>
@@ -61,8 +57,8 @@ public:
     /// Rank 0's `observers` receive the run's events.
     Run(const detail::FitSetup& fit, track::Observers& observers,
         const std::vector<std::string>& skip = {})
-        : backend_(fit.backend), policy_(fit.policy), options_(fit.options),
-          attempt_(detail::broadcast(backend_, detail::new_attempt(), 0)),
+        : context_(fit.call.context), backend_(fit.backend), policy_(fit.policy),
+          options_(fit.options), attempt_(detail::broadcast(backend_, detail::new_attempt(), 0)),
           directory_(
               detail::run_location(options_.run, detail::broadcast(backend_, fit.run_name, 0)),
               track::logs_of(options_.run)),
@@ -70,7 +66,7 @@ public:
                                      options_.run.transfer),
                  options_.run.checkpoint),
           journal_(directory_, store_, options_, fit.call, observers),
-          trace_(options_.run.profile.steps),
+          trace_(context_.clock, options_.run.profile.steps),
           saver_(backend_, store_, track::names_in_use(options_.run)) {
         if (const auto& mean = options_.run.checkpoint.mean_time_between_failures_s) {
             interval_.emplace(*mean);
@@ -82,7 +78,7 @@ public:
             }
         });
         on_rank_0([&] { journal_.require_same_run(); });
-        TimeLimit::current().reset();
+        context_.time_limit.reset();
         resume(skip);
     }
     Run(const Run&) = delete;
@@ -96,6 +92,7 @@ public:
         return policy_.select(std::move(state), {{}, backend_.rank(), backend_.size()});
     }
 
+    [[nodiscard]] ProcessContext& context() const noexcept { return context_; }
     [[nodiscard]] const RunDirectory& directory() const noexcept { return directory_; }
     /// The newest checkpoint of this run, or the one it was started from.
     [[nodiscard]] const std::optional<Checkpoint>& checkpoint() const noexcept { return newest_; }
@@ -149,7 +146,7 @@ public:
     }
 
     /// True if the run is preempted, as of the last report.
-    [[nodiscard]] bool preempted() const noexcept { return PreemptionNotice::current().agreed(); }
+    [[nodiscard]] bool preempted() const noexcept { return context_.notice.agreed(); }
 
     /// Records metrics, and makes a checkpoint from the directories of all ranks that passed one.
     /// Throws CheckpointError [RT-K5] if two ranks have different files of the same name.
@@ -246,10 +243,10 @@ private:
     /// Rethrows background errors, and errors in rank 0's metrics.
     [[nodiscard]] detail::ReportAgreement agree(Kind mine, const Config* metrics,
                                                 bool due = false) {
-        RankStatus::current().advance();
-        PreemptionNotice& notice = PreemptionNotice::current();
+        context_.status.advance();
+        PreemptionNotice& notice = context_.notice;
         const auto found = backend_.rank() == 0 ? journal_.look_at(metrics) : RunJournal::Found{};
-        const StepClock::In waiting(StepPart::communication);
+        const StepClock::In waiting(context_.clock, StepPart::communication);
         auto agreed = detail::agree_on_report(backend_, {.kind = mine,
                                                          .failed = saver_.failed(),
                                                          .preempted = notice.given(),
@@ -257,7 +254,7 @@ private:
                                                          .stops = found.stops,
                                                          .refused = found.error != nullptr,
                                                          .traced = trace_.is_ready(),
-                                                         .times = StepClock::current().take()});
+                                                         .times = context_.clock.take()});
         stopped_ = stopped_ || agreed.stops;
         journal_.spent(agreed.times);
         if (agreed.traced) {
@@ -296,7 +293,7 @@ private:
     /// `metrics`: of the report that saves the state, or null.
     void save_state(const Config* metrics, const ReportOptions& options,
                     const TakeSnapshot& take_snapshot) {
-        const StepClock::In saving(StepPart::checkpoint);
+        const StepClock::In saving(context_.clock, StepPart::checkpoint);
         const auto begin = std::chrono::steady_clock::now(); // ranks arrive here together
         stop_is_saved_ = stopped_;
         require_directory_together();
@@ -326,7 +323,7 @@ private:
               bool in_background, const WritePart& write_part) {
         Config line;
         on_rank_0([&] { line = journal_.announce(name, metrics, options); });
-        const RankStatus::In saving(Phase::saving);
+        const RankStatus::In saving(context_.status, Phase::saving);
         if (in_background) {
             saver_.save_in_background(name, line, write_part,
                                       [this, name, line] { journal_.committed(name, line); });
@@ -343,7 +340,7 @@ private:
     void report_directory(const Config& metrics, const Checkpoint* directory,
                           const ReportOptions& given) {
         stop_is_saved_ = stopped_;
-        const StepClock::In saving(StepPart::checkpoint);
+        const StepClock::In saving(context_.clock, StepPart::checkpoint);
         require_directory_together();
         finish();
         const auto handling = detail::agree_on_handling(backend_, directory, given);
@@ -380,6 +377,7 @@ private:
         tell_all(metrics, newest_);
     }
 
+    ProcessContext& context_;
     detail::AnyBackend& backend_;
     checkpoint::AnyPolicy& policy_;
     const TrainerOptions& options_;

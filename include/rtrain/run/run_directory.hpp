@@ -18,7 +18,6 @@
 #include <rtrain/storage/retrying.hpp>
 
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -26,8 +25,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>

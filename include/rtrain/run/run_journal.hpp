@@ -17,7 +17,7 @@
 #include <rtrain/journal/result.hpp>
 #include <rtrain/journal/run_log.hpp>
 #include <rtrain/launch/session.hpp>
-#include <rtrain/process/preemption/time_limit.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 #include <rtrain/run/options/options.hpp>
 #include <rtrain/run/options/report_options.hpp>
@@ -50,8 +50,8 @@ public:
     /// Arguments outlive this object.
     RunJournal(RunDirectory& directory, checkpoint::Store& store, const TrainerOptions& options,
                launch::FitCall call, track::Observers& observers)
-        : directory_(directory), store_(store), options_(options), observers_(observers),
-          identity_(directory, options, call.function),
+        : context_(call.context), directory_(directory), store_(store), options_(options),
+          observers_(observers), identity_(directory, options, call.function),
           log_(directory.log_directory(), options.config), judge_(options.run.stop),
           steps_(directory.log_directory() / track::steps_file,
                  [&observers](std::uint64_t size, std::int64_t step, const Config& last) {
@@ -293,7 +293,7 @@ private:
     /// MaxTime, so that the next report also finds it expired after rounding.
     void set_time_limit() const {
         if (const auto& limit = judge_.time_limit_s(); limit && !has_stopped()) {
-            TimeLimit::current().set(log_.when_total_is(*limit) + std::chrono::milliseconds(1));
+            context_.time_limit.set(log_.when_total_is(*limit) + std::chrono::milliseconds(1));
         }
     }
 
@@ -307,6 +307,7 @@ private:
         }
     }
 
+    ProcessContext& context_;
     RunDirectory& directory_;
     checkpoint::Store& store_;
     const TrainerOptions& options_;

@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <future>
 #include <optional>

@@ -10,6 +10,7 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/log_files.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/machine.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 #include <rtrain/run/run_directory.hpp>
@@ -20,7 +21,6 @@
 #include <boost/json/value.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,27 +33,25 @@
 namespace rtrain::detail {
 
 /// Records from the first step of a range to the end of the last. Used by the training thread; at
-/// most one per process.
+/// most one per context.
 class StepTrace final : private StepClock::Observer {
 public:
     /// Further events are dropped and counted.
     static constexpr std::size_t most_events = 1'000'000;
 
     /// Counts steps from construction. Records nothing for an empty range.
-    explicit StepTrace(ProfileConfig::Steps steps)
-        : steps_(steps), begun_at_(StepClock::current().steps()) {
+    StepTrace(StepClock& clock, ProfileConfig::Steps steps)
+        : clock_(clock), steps_(steps), begun_at_(clock.steps()) {
         if (steps.first < steps.last) {
-            current().store(this);
-            StepClock::current().observe(this);
+            clock_.observe(this);
         }
     }
     StepTrace(const StepTrace&) = delete;
     StepTrace& operator=(const StepTrace&) = delete;
     ~StepTrace() {
         if (steps_.first < steps_.last) {
-            StepClock::current().observe(nullptr);
+            clock_.observe(nullptr);
             stop();
-            current().store(nullptr);
         }
     }
 
@@ -92,11 +90,6 @@ private:
         std::int64_t ns = StepClock::now_ns();
     };
 
-    [[nodiscard]] static std::atomic<StepTrace*>& current() noexcept {
-        static std::atomic<StepTrace*> trace{nullptr};
-        return trace;
-    }
-
     void entered(StepPart part, std::int64_t now_ns, std::int64_t steps) noexcept override {
         steps -= begun_at_;
         if (state_ == State::waiting && steps >= steps_.first && begins_step(part)) {
@@ -128,7 +121,8 @@ private:
                     return std::make_unique<Began>();
                 },
                 [](const at::RecordFunction& function, at::ObserverContext* began) {
-                    StepTrace* const trace = current().load();
+                    auto* const trace =
+                        static_cast<StepTrace*>(ProcessContext::current().clock.observer());
                     if (trace != nullptr && began != nullptr) {
                         trace->add({function.name(), static_cast<Began*>(began)->ns,
                                     StepClock::now_ns(), at::RecordFunction::currentThreadId()});
@@ -186,6 +180,7 @@ private:
         return text;
     }
 
+    StepClock& clock_; ///< of which it is the only kind of observer
     ProfileConfig::Steps steps_;
     std::int64_t begun_at_;
     State state_ = State::waiting;

@@ -14,8 +14,8 @@
 #include <rtrain/journal/run_log.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/validator.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/child.hpp>
-#include <rtrain/process/status/rank_status.hpp>
 #include <rtrain/run/options/report_options.hpp>
 
 #include <algorithm>
@@ -89,7 +89,8 @@ public:
             if (validator->wait_all(std::clamp(left, 0.0, look_every_s))) {
                 return;
             }
-            RankStatus::current().advance(); // not a hang, however long the function takes
+            ProcessContext::current()
+                .status.advance(); // not a hang, however long the function takes
             waited = std::chrono::duration<double>(Clock::now() - begin).count();
             if (limit_s && waited >= *limit_s) {
                 return;

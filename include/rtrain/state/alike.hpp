@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <vector>
 
 namespace rtrain::checkpoint {
 

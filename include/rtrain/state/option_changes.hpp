@@ -32,7 +32,7 @@ inline void say_option_changes(const std::string& prefix, std::size_t group,
                                               " (the program has ", text(item.value()), ')');
         }
     }
-    if (!changes.empty() && console::manner.rank <= 0) {
+    if (!changes.empty() && console::settings().rank <= 0) {
         console::say("\"%s\", parameter group %zu, uses the checkpoint's %s; to change it, set it "
                      "after the checkpoint is loaded",
                      prefix.substr(0, prefix.find_last_not_of('/') + 1).c_str(), group,

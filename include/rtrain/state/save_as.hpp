@@ -4,7 +4,8 @@
 /// torch::optim and saves itself.
 #pragma once
 
-#include <rtrain/state/object_state.hpp>
+#include <rtrain/state/optimizer_state.hpp>
+#include <rtrain/state/scheduler_state.hpp>
 #include <rtrain/state/state_io.hpp>
 
 #include <torch/optim.h>

@@ -6,10 +6,12 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/layout/snapshot.hpp>
-#include <rtrain/state/object_state.hpp>
+#include <rtrain/state/optimizer_state.hpp>
 #include <rtrain/state/parameter_names.hpp>
 #include <rtrain/state/save_as.hpp>
+#include <rtrain/state/scheduler_state.hpp>
 #include <rtrain/state/state_io.hpp>
+#include <rtrain/state/tensor_state.hpp>
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>

@@ -7,7 +7,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/checkpoint/layout/verify.hpp>
 #include <rtrain/checkpoint/policy/state_files.hpp>
-#include <rtrain/state/object_state.hpp>
+#include <rtrain/state/module_state.hpp>
 #include <rtrain/state/parameter_names.hpp>
 #include <rtrain/state/state.hpp>
 

@@ -4,38 +4,22 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
-#include <rtrain/state/generator_state.hpp>
-#include <rtrain/state/object_state.hpp>
 #include <rtrain/state/state_io.hpp>
 
-#include <torch/types.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 
 namespace rtrain::checkpoint {
 
-RTRAIN_DOOR void save_tensor(const at::Tensor& tensor, StateWriter& out) {
-    out.tensor("tensor", tensor);
-    out.value("requires_grad", tensor.defined() && tensor.is_leaf() && tensor.requires_grad());
-}
+/// Saves a tensor of the program and whether it requires a gradient; loaded in place if it fits.
+void save_tensor(const at::Tensor& tensor, StateWriter& out);
+void load_tensor(at::Tensor& tensor, const StateReader& in);
 
-RTRAIN_DOOR void load_tensor(at::Tensor& tensor, const StateReader& in) {
-    const torch::NoGradGuard no_grad;
-    const at::Tensor saved = in.tensor("tensor");
-    if (tensor.defined() && tensor.sizes() == saved.sizes()) {
-        tensor.copy_(saved);
-    } else {
-        tensor = saved.clone().to(tensor.defined() ? tensor.device() : at::kCPU);
-    }
-    if (in.snapshot().same_run && in.has_value("requires_grad") && tensor.is_leaf()) {
-        tensor.set_requires_grad(in.value("requires_grad").as_bool());
-    }
-}
-
-RTRAIN_DOOR void load_generator(at::Generator generator, const StateReader& in) {
-    if (in.has_tensor("state/0")) {
-        load_generator(generator, in, "state", in.snapshot().rank);
-    } else { // an older checkpoint, with rank 0's
-        generator.set_state(in.tensor("state").clone());
-    }
-}
+/// Loads a generator, of which each rank's own state is saved as "state".
+void load_generator(at::Generator generator, const StateReader& in);
 
 } // namespace rtrain::checkpoint
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/state/tensor_state_definitions.hpp>
+#endif

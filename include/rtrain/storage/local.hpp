@@ -9,7 +9,6 @@
 #include <rtrain/storage/filesystem.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>

@@ -7,8 +7,8 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/thread.hpp>
-#include <rtrain/process/status/rank_status.hpp>
 #include <rtrain/storage/file/file.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/retry.hpp>
@@ -75,7 +75,7 @@ public:
         do {
             ended = crew->changed_.wait_until(lock, std::min(crew->deadline_, Clock::now() + slice),
                                               [&] { return crew->working_ == 0; });
-            RankStatus::current().advance(); // slow, but with a deadline: not a hang
+            ProcessContext::current().status.advance(); // slow, but with a deadline: not a hang
         } while (!ended && Clock::now() < crew->deadline_);
         crew->stop_.request_stop();
         if (crew->error_) {

@@ -8,8 +8,8 @@
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/result.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/owner.hpp>
-#include <rtrain/process/preemption/preemption_notice.hpp>
 #include <rtrain/process/status/attempt_status.hpp>
 #include <rtrain/process/status/rank_status.hpp>
 #include <rtrain/run/run.hpp>
@@ -36,7 +36,7 @@ struct Attempt {
 /// Calls the function. Returns false if it left because the run is preempted, even if it caught the
 /// exception. Rethrows its exceptions, including a caught one that ends the attempt.
 [[nodiscard]] inline bool run_until_preempted(const RunFunction& train_function, Run& run) {
-    const RankStatus::In training(Phase::training);
+    const RankStatus::In training(run.context().status, Phase::training);
     bool left = false;
     try {
         const KeptSettings kept;
@@ -44,7 +44,7 @@ struct Attempt {
     } catch (const Preempted&) {
         left = true;
     }
-    const AttemptStatus& status = AttemptStatus::current();
+    const AttemptStatus& status = run.context().attempt;
     if (auto failure = status.failure()) {
         failure->message +=
             "; the training function caught this error, but ranks may no longer be at the same "
@@ -56,7 +56,7 @@ struct Attempt {
 
 /// Ends the run on this rank after the training function.
 inline void end_run(Attempt& attempt, Run& run) {
-    const RankStatus::In finishing(Phase::finishing);
+    const RankStatus::In finishing(run.context().status, Phase::finishing);
     attempt.preempted ? run.leave() : run.close();
     // Read before another rank can continue and change the run's directory.
     const storage::Location& at = run.directory().location();
@@ -64,9 +64,9 @@ inline void end_run(Attempt& attempt, Run& run) {
 }
 
 /// Resets the notice, and returns the error that ends fit().
-[[nodiscard]] inline PreemptionError acknowledge_preemption(const Attempt& attempt,
-                                                            const RunConfig& run) {
-    PreemptionNotice::current().reset();
+[[nodiscard]] inline PreemptionError
+acknowledge_preemption(const Attempt& attempt, const RunConfig& run, PreemptionNotice& notice) {
+    notice.reset();
     return PreemptionError(concat("the run was preempted and saved ", attempt.newest, " in ",
                                   attempt.result.path.string(), "; ",
                                   run.resume == Resume::never ? "use Trainer::restore() to resume"

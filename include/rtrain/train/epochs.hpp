@@ -4,8 +4,8 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/owner.hpp>
-#include <rtrain/process/status/loop_status.hpp>
 #include <rtrain/state/progress.hpp>
 
 #include <cstddef>
@@ -43,7 +43,8 @@ public:
         [[nodiscard]] int operator*() const {
             if (!std::exchange(has_begun_, true)) {
                 epochs_->progress_.begin_epoch(epoch_);
-                LoopStatus::current().begin_epoch(epoch_, count_, epochs_->hooks_.in_steps);
+                ProcessContext::current().loop.begin_epoch(epoch_, count_,
+                                                           epochs_->hooks_.in_steps);
             }
             return epoch_;
         }

@@ -5,12 +5,10 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/data/loops.hpp>
-#include <rtrain/process/status/loop_status.hpp>
 #include <rtrain/state/progress.hpp>
 #include <rtrain/train/epochs.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <exception>
 #include <functional>
 #include <iterator>

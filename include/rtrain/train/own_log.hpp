@@ -24,7 +24,7 @@ class OwnLog {
 public:
     /// `name`: of the run, as on rank 0. Collective if logs are written.
     OwnLog(AnyBackend& backend, const RunConfig& run, const std::string& name, bool has_driver) {
-        console::manner.rank = backend.rank();
+        console::settings().rank = backend.rank();
         if (!run.logging.to_file) {
             return;
         }
@@ -35,7 +35,7 @@ public:
         const auto complain = [before = std::make_shared<process::Descriptor>(
                                    process::OutputTee::copy_of(OutputStream::err))](
                                   const std::string& what) { // possibly in the tee's thread
-            if (console::Level::warning >= console::manner.least) {
+            if (console::Level::warning >= console::settings().least) {
                 process::write_all(before->get(),
                                    console::line_of(console::Level::warning, what.c_str()) + "\n");
             }

@@ -30,21 +30,20 @@ namespace detail {
 struct Preempted {};
 
 /// Leaves the training function after its state was saved.
-[[noreturn]] inline void leave_function() {
-    AttemptStatus::current().leave();
+[[noreturn]] inline void leave_function(AttemptStatus& attempt) {
+    attempt.leave();
     throw Preempted();
 }
 
 /// First in every call of the worker: rethrows a caught exception that ends the attempt.
-inline void require_attempt() {
-    const AttemptStatus& attempt = AttemptStatus::current();
+inline void require_attempt(AttemptStatus& attempt) {
     if (!attempt.is_over()) {
         return;
     }
     if (const auto failure = attempt.failure()) {
         throw_error(*failure);
     }
-    leave_function();
+    leave_function(attempt);
 }
 
 } // namespace detail

@@ -116,7 +116,7 @@ RTRAIN_DOOR TrainerOptions TrainerCore::restored_options(
 
 RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function, std::string type,
                                     RunSequence* further) {
-    FitGuard::require_none();
+    FitGuard::require_none(ProcessContext::current());
     require_one_libtorch();
     function_type_ = std::move(type);
     further_ = further;
@@ -263,7 +263,7 @@ RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
 
 /// Runs a helper: validates checkpoints until rank 0 ends it.
 RTRAIN_DOOR void TrainerCore::serve_and_exit() {
-    const FitGuard serving;
+    const FitGuard serving(ProcessContext::current());
     session_.unmute();
     const auto validate = [this](const Checkpoint& checkpoint, const Config& task) {
         try {
@@ -357,7 +357,7 @@ RTRAIN_DOOR void TrainerCore::end_together() {
 
 RTRAIN_DOOR Result TrainerCore::train(launch::FitCall call, const RunFunction& function,
                                       std::function<void(const Error&)> end_process) {
-    const FitGuard training;
+    const FitGuard training(call.context);
     const std::string& launched = session_.run_name();
     Training it({.backend = *backend_,
                  .policy = *checkpoint_,

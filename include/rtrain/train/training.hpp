@@ -22,11 +22,10 @@
 #include <rtrain/launch/session.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/watch/peer_watchdog.hpp>
-#include <rtrain/process/preemption/preemption_notice.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/preemption/preemption_signals.hpp>
 #include <rtrain/process/status/attempt_status.hpp>
 #include <rtrain/process/status/rank_status.hpp>
-#include <rtrain/process/status/step_clock.hpp>
 #include <rtrain/process/status/user_call.hpp>
 #include <rtrain/run/make_way.hpp>
 #include <rtrain/run/options/options.hpp>
@@ -42,7 +41,6 @@
 #include <rtrain/train/train_function.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -60,8 +58,8 @@ public:
     /// return.
     Training(FitSetup fit, std::function<void(const Error&)> end_process)
         : fit_(std::move(fit)), backend_(fit_.backend), options_(fit_.options),
-          session_(fit_.call.session), end_process_(std::move(end_process)),
-          policy_(options_.run.failure) {
+          session_(fit_.call.session), context_(fit_.call.context),
+          end_process_(std::move(end_process)), policy_(options_.run.failure) {
         report_ = add_recorders(observers_, options_, session_);
     }
 
@@ -84,7 +82,7 @@ public:
 
 private:
     Result train(const RunFunction& train_function) {
-        RankStatus::current().enter(Phase::starting);
+        context_.status.enter(Phase::starting);
         std::optional<UserCall::In> starting(std::in_place, UserCall::start);
         if (options_.scaling.use_gpu && !backend_.device()) {
             throw ConfigError("RT-C5", "use_gpu is set, but this backend trains on CPUs");
@@ -111,24 +109,24 @@ private:
         add_viewers(observers_, fit_, *report_);
         check_survival();
         const double grace_s = options_.run.failure.preemption_grace_s;
-        const launch::PreemptionSignals signals(grace_s);
+        const launch::PreemptionSignals signals(context_.notice, grace_s);
         const launch::PreemptionPoller notices(
             asks_for_notices() ? options_.run.failure.preemption_notice : nullptr,
-            [grace_s] { PreemptionNotice::current().give(grace_s); });
+            [this, grace_s] { context_.notice.give(grace_s); });
         // Starts an attempt with the same generators as a new process.
         Generators generators;
         starting.reset();
         for (;;) {
             log->begin();
-            (void)StepClock::current().take(); // steps before the run, or of an attempt that failed
+            (void)context_.clock.take(); // steps before the run, or of an attempt that failed
             Attempt attempt = attempt_once(train_function);
             if (attempt.refused) {
                 std::rethrow_exception(attempt.refused);
             }
             if (!attempt.error) {
-                RankStatus::current().enter(Phase::done);
+                context_.status.enter(Phase::done);
                 if (attempt.preempted) {
-                    throw acknowledge_preemption(attempt, options_.run);
+                    throw acknowledge_preemption(attempt, options_.run, context_.notice);
                 }
                 return std::move(attempt.result);
             }
@@ -137,7 +135,7 @@ private:
             }
             restarted_ = true;
             generators.restore();
-            RankStatus::current().enter(Phase::starting);
+            context_.status.enter(Phase::starting);
         }
     }
 
@@ -166,7 +164,7 @@ private:
         });
         if (run) {
             attempt.began = name_of(run->checkpoint());
-            AttemptStatus& status = AttemptStatus::current();
+            AttemptStatus& status = context_.attempt;
             status.begin([&] { end_in_function(attempt, *run); });
             mine = failure_in([&] {
                 attempt.preempted = !run_until_preempted(train_function, *run);
@@ -208,19 +206,20 @@ private:
     void end_in_function(Attempt& attempt, Run& run) {
         attempt.preempted = true;
         conclude(attempt, &run, failure_in([&] { end_run(attempt, run); }));
-        RankStatus::current().enter(Phase::done);
+        context_.status.enter(Phase::done);
         console::warn("rank %d: the training function caught the exception that ends it, twice; "
                       "its process exits now; let exceptions not derived from std::exception "
                       "through: write catch (const std::exception&) instead of catch (...)",
                       backend_.rank());
         log_->reset();
-        attempt.error ? end_process_(*attempt.error)
-                      : end_process_(acknowledge_preemption(attempt, options_.run));
+        attempt.error
+            ? end_process_(*attempt.error)
+            : end_process_(acknowledge_preemption(attempt, options_.run, context_.notice));
     }
 
     /// Exchanges the outcomes of all ranks.
     [[nodiscard]] std::vector<Outcome> exchange(Outcome mine) {
-        const RankStatus::In finishing(Phase::finishing);
+        const RankStatus::In finishing(context_.status, Phase::finishing);
         if (auto outcomes = backend_.finish(mine)) {
             return std::move(*outcomes);
         }
@@ -363,6 +362,7 @@ private:
     AnyBackend& backend_;
     const TrainerOptions& options_;
     launch::Session& session_;
+    ProcessContext& context_;
     std::function<void(const Error&)> end_process_;
     std::optional<OwnLog>* log_ = nullptr; ///< of train()
     track::Observers observers_;           ///< notified by rank 0, for all attempts

@@ -22,8 +22,9 @@
 #include <rtrain/model/optimizer/sharded_optimizer.hpp>
 #include <rtrain/model/reproducibility.hpp>
 #include <rtrain/model/sharded.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/user_call.hpp>
-#include <rtrain/train/worker_reports.hpp>
+#include <rtrain/train/worker_loops.hpp>
 
 #include <c10/core/GradMode.h>
 #include <torch/data/dataloader.h>
@@ -41,12 +42,11 @@ namespace rtrain {
 /// One rank's view of the run; the first argument of the training function. All ranks call members
 /// marked *collective*, in the same order.
 template <Backend B, DataPolicy D, CheckpointPolicy C>
-class Worker<B, D, C> : public WorkerReports {
+class Worker<B, D, C> : public WorkerLoops {
 public:
     Worker(std::shared_ptr<B> backend, std::shared_ptr<detail::AnyBackend> ranks, const D& data,
            Run& run, const TrainerOptions& options)
-        : WorkerReports(std::move(ranks), options, run), backend_(std::move(backend)), data_(data) {
-    }
+        : WorkerLoops(std::move(ranks), options, run), backend_(std::move(backend)), data_(data) {}
 
     /// Makes this run bit-reproducible on the same ranks, machine and libtorch. Call it first in
     /// the training function.
@@ -209,7 +209,7 @@ public:
         backend.communicator();
     }
     {
-        detail::require_attempt();
+        detail::require_attempt(ProcessContext::current().attempt);
         return backend_->communicator();
     }
 

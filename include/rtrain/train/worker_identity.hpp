@@ -5,6 +5,7 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/run/options/options.hpp>
 #include <rtrain/train/preemption.hpp>
 
@@ -51,7 +52,7 @@ protected:
     ~WorkerIdentity() = default;
 
     [[nodiscard]] const std::shared_ptr<detail::AnyBackend>& ranks() const {
-        detail::require_attempt();
+        detail::require_attempt(ProcessContext::current().attempt);
         return backend_;
     }
     [[nodiscard]] const TrainerOptions& options() const noexcept { return options_; }

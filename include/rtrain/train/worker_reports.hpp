@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// WorkerReports: reports of metrics and checkpoints, and loops over epochs and steps.
+/// WorkerReports: reports of metrics and checkpoints.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
@@ -8,16 +8,14 @@
 #include <rtrain/checkpoint/layout/snapshot.hpp>
 #include <rtrain/checkpoint/policy/any_policy.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/data/loops.hpp>
 #include <rtrain/model/ddp/prepared_model.hpp>
-#include <rtrain/process/status/rank_status.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/user_call.hpp>
 #include <rtrain/run/options/report_options.hpp>
 #include <rtrain/run/reported_checkpoint.hpp>
 #include <rtrain/state/progress.hpp>
 #include <rtrain/state/state.hpp>
 #include <rtrain/track/lines/step_value.hpp>
-#include <rtrain/train/epochs.hpp>
 #include <rtrain/train/preemption.hpp>
 #include <rtrain/train/reported_metric.hpp>
 #include <rtrain/train/worker_collectives.hpp>
@@ -41,7 +39,7 @@ class Collection;
 
 class Run;
 
-/// Reports, checkpoints and loops of a worker.
+/// Reports and checkpoints of a worker.
 class WorkerReports : public WorkerCollectives {
 public:
     /// The run's directory, `<storage_path>/<name>`.
@@ -104,36 +102,6 @@ public:
     /// *Collective.*
     bool restore(const State& state);
 
-    /// Loads the newest checkpoint into `state`, and returns the epochs from the first that it has
-    /// not finished to `count` - 1. *Collective.* Throws CheckpointError [RT-K5, RT-K6, RT-K7,
-    /// RT-K11, RT-K20, RT-K30] for a state that a report could not save.
-    ///
-    /// An epoch is finished at a report() outside of all loops over a data shard's batches. A
-    /// checkpoint from within such a loop resumes after the batch it was taken in. See
-    /// docs/data-order.md for nested and consecutive loops.
-    [[nodiscard]] Epochs epochs(int count, const State& state);
-
-    /// Returns the steps from the first that the newest checkpoint has not finished to `count` - 1,
-    /// for training without epochs; otherwise like epochs(). A step is finished at a report() in
-    /// its body. stop() takes effect in the next step that reports. *Collective.* Throws
-    /// CheckpointError [RT-K34] in a run that counts epochs.
-    ///
-    /// @code
-    /// auto steps = worker.steps(10'000, state);
-    /// auto batch = batches.begin(); // after steps(), which loads its position
-    /// for (const int step : steps) {
-    ///     if (batch == batches.end()) {
-    ///         batch = batches.begin();
-    ///     }
-    ///     train(*batch);
-    ///     ++batch;
-    ///     if (step % 100 == 99) {
-    ///         worker.report({{"step", step}}, state);
-    ///     }
-    /// }
-    /// @endcode
-    [[nodiscard]] Epochs steps(int count, const State& state);
-
     /// Early stopping: makes the current epoch the last of the loop over epochs(), on all ranks
     /// once one has called this. The body runs to its end, or leaves the loop by `break`.
     ///
@@ -145,12 +113,7 @@ public:
     /// Reports that this rank is working in a loop or a wait unknown to rtrain, such as an
     /// evaluation, a simulator or a child process. Restarts HangConfig::busy_s. Callable from any
     /// thread. Not collective.
-    void heartbeat() noexcept { RankStatus::current().advance(); }
-
-    /// True if RunConfig::stop has ended the training: at an earlier report, or because the time
-    /// limit expired. The same on all ranks at the same point. Loops over epochs() end
-    /// automatically; in others, check once a report or a batch.
-    [[nodiscard]] bool should_stop() const;
+    void heartbeat() noexcept { run_.context().status.advance(); }
 
     /// Returns the remaining time if the run is preempted; otherwise empty. *Collective.*
     ///
@@ -163,15 +126,24 @@ public:
 protected:
     WorkerReports(std::shared_ptr<detail::AnyBackend> backend, const TrainerOptions& options,
                   Run& run);
-    ~WorkerReports();
+    ~WorkerReports() = default;
 
     [[nodiscard]] Progress& progress() noexcept { return progress_; }
+    [[nodiscard]] bool saves_state() const;
+    void require_can_be_saved(const State& state);
+    void save_between(const State& state);
+    void leave_if_preempted() const;
     /// Adds the model to checkpoints while it is alive.
     void keep(std::shared_ptr<detail::PreparedModel> model, const torch::nn::Module& module);
     /// The kept models that are sharded between ranks.
     [[nodiscard]] std::vector<std::shared_ptr<detail::SharedWeights>> sharded_models() const;
     /// Throws CheckpointError [RT-K11] for a policy that cannot save sharded state.
     void require_parts_are_saved() const;
+
+    Run& run_;
+    Progress progress_;
+    std::optional<State> state_; ///< of the loop over epochs()
+    bool has_reported_ = false;  ///< in this step of steps()
 
 private:
     struct Prepared {
@@ -183,33 +155,18 @@ private:
     };
 
     [[nodiscard]] UserCall::In in_report();
-    [[nodiscard]] bool saves_state() const;
     void note_datasets();
     void reporting(const std::function<void()>& action);
     void show(const torch::nn::Module& module);
     void check_models(checkpoint::Compared* later = nullptr);
-    void save_between(const State& state);
     [[nodiscard]] checkpoint::Snapshot empty_snapshot() const;
-    void require_can_be_saved(const State& state);
     [[nodiscard]] checkpoint::Snapshot snapshot_of(const State& state);
-    void make_room_in(const data::LoopStack::Loop& loop);
-    void leave_if_preempted() const;
-    [[nodiscard]] Epochs loop(int count, const State& state, bool in_steps);
-    [[nodiscard]] bool end_step();
-    void make_room();
-    [[nodiscard]] bool stop_if_asked(bool asks_ranks = true);
     [[nodiscard]] bool is_behind_the_end() const;
-    [[nodiscard]] bool ends(const data::LoopStack::Loop& loop) const;
-    void leave_epochs_early(int count, bool in_steps);
     [[nodiscard]] bool count_report();
 
-    Run& run_;
-    Progress progress_;
-    std::optional<State> state_; ///< of the loop over epochs()
-    std::string said_way_;       ///< the last message about resumed loops
+    std::string said_way_; ///< the last message about resumed loops
     int state_reports_ = 0;
     std::uint64_t reports_ = 0;
-    bool has_reported_ = false; ///< in this step of steps()
     std::vector<Prepared> prepared_;
     int prepared_count_ = 0;
 };
@@ -217,6 +174,5 @@ private:
 } // namespace rtrain
 
 #ifndef RTRAIN_COMPILED
-#include <rtrain/train/worker_loops_definitions.hpp>
 #include <rtrain/train/worker_reports_definitions.hpp>
 #endif

@@ -12,10 +12,9 @@
 #include <rtrain/metric/collection.hpp>
 #include <rtrain/model/profile/flop_count.hpp>
 #include <rtrain/model/profile/model_parts.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/memory/deferred_copy.hpp>
 #include <rtrain/process/preemption/preemption_notice.hpp>
-#include <rtrain/process/status/attempt_status.hpp>
-#include <rtrain/process/status/rank_status.hpp>
 #include <rtrain/run/run.hpp>
 #include <rtrain/state/alike.hpp>
 #include <rtrain/state/bytes_of_ranks.hpp>
@@ -23,7 +22,6 @@
 
 #include <ATen/Functions.h>
 
-#include <cstddef>
 #include <exception>
 #include <functional>
 #include <limits>
@@ -49,21 +47,7 @@ RTRAIN_DOOR Config with(Config metrics, const Config& values) {
 
 RTRAIN_DOOR WorkerReports::WorkerReports(std::shared_ptr<detail::AnyBackend> backend,
                                          const TrainerOptions& options, Run& run)
-    : WorkerCollectives(std::move(backend), options), run_(run) {
-    data::Pass::observe(
-        [this](const data::LoopStack::Loop& loop) {
-            RankStatus::current().advance();
-            detail::require_attempt();
-            make_room_in(loop);
-        },
-        [this](const data::LoopStack::Loop& loop) { return ends(loop); });
-    PreemptionNotice::current().listen(true);
-}
-
-RTRAIN_DOOR WorkerReports::~WorkerReports() {
-    PreemptionNotice::current().listen(false);
-    data::Pass::observe({}, {});
-}
+    : WorkerCollectives(std::move(backend), options), run_(run) {}
 
 RTRAIN_DOOR std::filesystem::path WorkerReports::run_path() const {
     return run_.directory().location().path;
@@ -91,17 +75,16 @@ RTRAIN_DOOR void WorkerReports::note_datasets() {
 /// Calls `action`, which reports or saves. If it fails, the attempt ends, whatever the function
 /// catches.
 RTRAIN_DOOR void WorkerReports::reporting(const std::function<void()>& action) {
-    detail::require_attempt();
+    detail::require_attempt(run_.context().attempt);
     has_reported_ = true;
     note_datasets();
     try {
         action();
     } catch (const std::exception& error) {
-        AttemptStatus::current().fail(detail::failure_of(error));
+        run_.context().attempt.fail(detail::failure_of(error));
         throw;
     } catch (...) {
-        AttemptStatus::current().fail(
-            {.code = Failure::foreign, .message = detail::thrown_object()});
+        run_.context().attempt.fail({.code = Failure::foreign, .message = detail::thrown_object()});
         throw;
     }
 }
@@ -176,12 +159,12 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const Checkpoint& 
 
 RTRAIN_DOOR Config WorkerReports::reduce(metric::Collection& collection) {
     const UserCall::In in(UserCall::all_reduce);
-    detail::require_attempt();
+    detail::require_attempt(run_.context().attempt);
     return collection.reduce(*ranks());
 }
 
 RTRAIN_DOOR void WorkerReports::log(std::span<const StepMetric> metrics) {
-    detail::require_attempt();
+    detail::require_attempt(run_.context().attempt);
     if (rank() == 0) {
         run_.journal().log(metrics);
     }
@@ -190,12 +173,12 @@ RTRAIN_DOOR void WorkerReports::log(std::span<const StepMetric> metrics) {
 RTRAIN_DOOR std::vector<ReportedCheckpoint>
 WorkerReports::get_all_reported_checkpoints(ConsistencyMode mode, std::optional<double> timeout_s) {
     const UserCall::In in(UserCall::reported_checkpoints);
-    detail::require_attempt();
+    detail::require_attempt(run_.context().attempt);
     return run_.reported_checkpoints(mode, timeout_s);
 }
 
 RTRAIN_DOOR std::optional<Checkpoint> WorkerReports::checkpoint() const {
-    detail::require_attempt();
+    detail::require_attempt(run_.context().attempt);
     return run_.checkpoint();
 }
 
@@ -229,7 +212,7 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
 RTRAIN_DOOR std::optional<PreemptionInfo> WorkerReports::preemption() {
     const UserCall::In in(UserCall::preemption);
     constexpr double never = std::numeric_limits<double>::infinity();
-    PreemptionNotice& notice = PreemptionNotice::current();
+    PreemptionNotice& notice = run_.context().notice;
     at::Tensor seconds = at::full({1}, notice.given() ? notice.seconds_left() : never, at::kDouble);
     ranks()->all_reduce(seconds, ReduceOp::min);
     const auto left = seconds.item<double>();
@@ -360,7 +343,7 @@ RTRAIN_DOOR checkpoint::Snapshot WorkerReports::snapshot_of(const State& state) 
 /// Call after saving a checkpoint.
 RTRAIN_DOOR void WorkerReports::leave_if_preempted() const {
     if (run_.preempted()) {
-        detail::leave_function();
+        detail::leave_function(run_.context().attempt);
     }
 }
 

@@ -16,9 +16,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 
 namespace rtrain::launch {
 class Session;
@@ -43,8 +41,7 @@ public:
     /// throws; `function`: its address if it is a plain function, because many of these have the
     /// same type. Throws ConfigError for invalid options.
     TunerCore(launch::Session& session, TunerOptions options, std::string trainable,
-              ConfigFor config_for,
-              const void* function = nullptr);
+              ConfigFor config_for, const void* function = nullptr);
 
     [[nodiscard]] const TunerOptions& options() const noexcept { return options_; }
     /// Selects what runs again if fit() resumes a search.

@@ -45,7 +45,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -82,8 +81,7 @@ RTRAIN_DOOR launch::Session& TunerCore::begin_session() {
 RTRAIN_DOOR TunerCore::TunerCore(launch::Session& session, TunerOptions options,
                                  std::string trainable, ConfigFor config_for, const void* function)
     : session_(&session), options_(std::move(options)), trainable_(std::move(trainable)),
-      config_for_(config_for),
-      function_(function) {
+      config_for_(config_for), function_(function) {
     check_tune_config(options_.tune);
     check_stop(options_.run.stop);
     check_failure_config(options_.run.failure);
@@ -135,7 +133,7 @@ RTRAIN_DOOR tune::SearchPlan TunerCore::plan() const {
 
 /// Ranks of later fit() calls are sent the outcome of this one.
 RTRAIN_DOOR ResultGrid TunerCore::fit(const std::function<Work(int fit)>& work) {
-    FitGuard::require_none();
+    FitGuard::require_none(ProcessContext::current());
     const int fit = session_->next_fit();
     if (const auto earlier = session_->recorded(fit)) {
         if (earlier->failure) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <ios> // has std::locale, too: <locale> is large
-#include <utility>
 
 namespace rtrain::detail {
 

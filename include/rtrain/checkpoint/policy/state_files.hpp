@@ -19,7 +19,6 @@
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>

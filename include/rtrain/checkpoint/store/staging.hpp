@@ -29,7 +29,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
 #include <exception>
 #include <filesystem>
 #include <optional>

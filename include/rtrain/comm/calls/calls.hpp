@@ -10,9 +10,9 @@
 #include <rtrain/comm/memory/collective_log.hpp>
 #include <rtrain/comm/memory/stages.hpp>
 #include <rtrain/comm/world/group.hpp>
-#include <rtrain/process/status/attempt_status.hpp>
 #include <rtrain/process/status/collective_label.hpp>
 #include <rtrain/process/status/user_call.hpp>
+#include <rtrain/process/throw_for_good.hpp>
 
 #include <ATen/Functions.h>
 

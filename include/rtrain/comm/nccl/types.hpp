@@ -10,7 +10,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/comm/kernels/reduce_op.hpp>
-#include <rtrain/process/status/attempt_status.hpp>
+#include <rtrain/process/throw_for_good.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>

@@ -11,7 +11,7 @@
 #include <rtrain/comm/nccl/nccl.hpp>
 #include <rtrain/comm/world/backoff.hpp>
 #include <rtrain/process/os/thread.hpp>
-#include <rtrain/process/status/attempt_status.hpp>
+#include <rtrain/process/throw_for_good.hpp>
 
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>

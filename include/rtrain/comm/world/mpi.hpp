@@ -6,11 +6,12 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/environment.hpp>
 #include <rtrain/process/os/owner.hpp>
-#include <rtrain/process/status/attempt_status.hpp>
 #include <rtrain/process/status/rank_status.hpp>
 #include <rtrain/process/stdio/output_tee.hpp>
+#include <rtrain/process/throw_for_good.hpp>
 
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
@@ -130,7 +131,7 @@ inline void watch_for_finalize() {
         return;
     }
     const auto on_finalize = [](MPI_Comm, int, void*, void*) -> int {
-        const Phase phase = RankStatus::current().phase;
+        const Phase phase = ProcessContext::current().status.phase;
         if (phase == Phase::training || phase == Phase::saving || phase == Phase::finishing) {
             console::error("MPI_Finalize was called within the training function, which ends this "
                            "rank; call it after the last fit(), or leave it to rtrain [RT-X47]");
@@ -169,7 +170,7 @@ inline void ensure_mpi() {
             return; // a child of the rank, which does not use MPI
         }
         // Finalising waits for the other ranks, and those wait for this one.
-        const Phase phase = RankStatus::current().phase;
+        const Phase phase = ProcessContext::current().status.phase;
         if (phase == Phase::training || phase == Phase::saving || phase == Phase::finishing) {
             console::error(
                 "exit() was called within the training function; throw an exception to end "

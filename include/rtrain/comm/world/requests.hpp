@@ -6,8 +6,8 @@
 
 #include <rtrain/comm/world/mpi.hpp>
 #include <rtrain/process/os/owner.hpp>
-#include <rtrain/process/status/attempt_status.hpp>
 #include <rtrain/process/status/user_call.hpp>
+#include <rtrain/process/throw_for_good.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -11,10 +11,11 @@
 #include <rtrain/comm/world/outcomes.hpp>
 #include <rtrain/comm/world/processes.hpp>
 #include <rtrain/comm/world/ulfm.hpp>
-#include <rtrain/process/status/attempt_status.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/rank_status.hpp>
 #include <rtrain/process/status/user_call.hpp>
 #include <rtrain/process/stdio/output_tee.hpp>
+#include <rtrain/process/throw_for_good.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -98,7 +99,7 @@ public:
         if (progress.poll()) {
             return;
         }
-        RankStatus& status = RankStatus::current();
+        RankStatus& status = ProcessContext::current().status;
         const RankStatus::Waiting waiting(status, what);
         constexpr std::chrono::milliseconds short_wait{100};
         bool is_detailed = false;
@@ -211,7 +212,7 @@ public:
                                               bool keep) {
         const bool can_be_kept = keep && !mine && !disturbed_;
         board_.announce(mine, can_be_kept ? std::optional(last_group_) : std::nullopt);
-        const RankStatus::Waiting waiting(RankStatus::current(), "finish");
+        const RankStatus::Waiting waiting(ProcessContext::current().status, "finish");
         if (!board_.wait_for_all(patience, [this] { notice_deaths(); })) {
             console::error("rank %d: %s; rank %s did not stop within %lld s, ending the job",
                            rank(), mine ? mine->text().c_str() : "", board_.missing().c_str(),
@@ -297,7 +298,7 @@ private:
 
     /// A process that has exited without announcing its outcome has died.
     void notice_deaths() {
-        if (RankStatus::current().condemned.load(std::memory_order_relaxed)) {
+        if (ProcessContext::current().status.condemned.load(std::memory_order_relaxed)) {
             return;
         }
         for (const int rank : processes_.ended()) {

@@ -10,7 +10,7 @@
 #include <rtrain/data/dataset/block_index.hpp>
 #include <rtrain/data/dataset/dataset_handle.hpp>
 #include <rtrain/data/order/random.hpp>
-#include <rtrain/process/status/reading.hpp>
+#include <rtrain/process/context.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -103,7 +103,7 @@ private:
     }
 
     [[nodiscard]] Batch read_now(std::int64_t block) const {
-        const Reading reading(index_->source().name_of(block));
+        const Reading reading(ProcessContext::current().readings, index_->source().name_of(block));
         Batch batch = index_->source().read(block);
         if (batch.size() != index_->rows_of(block)) {
             throw index_->miscounted(block, std::to_string(batch.size()));

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/process/status/step_clock.hpp>
+#include <rtrain/process/context.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +42,7 @@ public:
                                          " rows cannot be read; the last one: ", error.message()));
         }
         if (is_new) {
-            StepClock::current().add_skipped();
+            ProcessContext::current().clock.add_skipped();
         }
     }
     /// The number of bad rows so far.

@@ -15,7 +15,7 @@
 #include <rtrain/data/images/image_classes.hpp>
 #include <rtrain/data/images/image_decoder.hpp>
 #include <rtrain/data/order/permutation.hpp>
-#include <rtrain/process/status/reading.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/storage/node/random_access_file.hpp>
 
 #include <ATen/Functions.h>
@@ -167,7 +167,7 @@ private:
                                                      " bytes, more than an image of max_pixels = ",
                                                      options_.max_pixels, " takes"));
         }
-        const Reading reading(file.uri());
+        const Reading reading(ProcessContext::current().readings, file.uri());
         require_unchanged(file);
         std::string bytes = file.filesystem().is_local()
                                 ? file.read_at(0, static_cast<std::size_t>(file.size()))

@@ -9,7 +9,7 @@
 #include <rtrain/data/batch/rows.hpp>
 #include <rtrain/data/stream/stream_reader.hpp>
 #include <rtrain/data/stream/window_memory.hpp>
-#include <rtrain/process/status/reading.hpp>
+#include <rtrain/process/context.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -351,7 +351,8 @@ RTRAIN_DOOR void StreamReader::take_cursor(Lane& lane, const StreamOrder::Piece&
 }
 
 RTRAIN_DOOR void StreamReader::read_piece(Lane& lane, const StreamOrder::Piece& piece) {
-    const Reading reading(blocks_->source().name_of(piece.block));
+    const Reading reading(ProcessContext::current().readings,
+                          blocks_->source().name_of(piece.block));
     if (!lane.cursor || lane.block != piece.block || lane.row != piece.first_row) {
         lane.cursor.reset(); // before the next one allocates
         lane.cursor = blocks_->source().open(piece.block, piece.first_row);

@@ -12,13 +12,13 @@
 #include <rtrain/launch/control/address.hpp>
 #include <rtrain/launch/control/message.hpp>
 #include <rtrain/launch/control/socket.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/environment.hpp>
 #include <rtrain/process/os/machine.hpp>
 #include <rtrain/process/os/thread.hpp>
 #include <rtrain/process/os/token.hpp>
 #include <rtrain/process/preemption/signals_blocked.hpp>
 #include <rtrain/process/stack/stack_dump.hpp>
-#include <rtrain/process/status/rank_status.hpp>
 #include <rtrain/process/stdio/output_tee.hpp>
 
 #include <algorithm>
@@ -228,7 +228,7 @@ private:
         for (;;) {
             const bool stopping = take_queue(outgoing);
             if (outgoing.empty() && Clock::now() >= next_report) {
-                outgoing = encode(RankReport::now(rank_));
+                outgoing = encode(RankReport::now(rank_, context_));
                 next_report = Clock::now() + report_interval_;
             }
             send(outgoing);
@@ -245,7 +245,7 @@ private:
     bool take_queue(std::string& outgoing) {
         const std::lock_guard lock(mutex_);
         if (!queue_.empty()) {
-            outgoing += encode(RankReport::now(rank_));
+            outgoing += encode(RankReport::now(rank_, context_));
             for (; !queue_.empty(); queue_.pop_front()) {
                 outgoing += queue_.front();
             }
@@ -305,7 +305,7 @@ private:
             detail::Overloaded{
                 [this](const event::Dump&) {
                     // A driver kills all ranks together.
-                    RankStatus::current().condemned = !is_driver_;
+                    context_.status.condemned = !is_driver_;
                     say(event::Stack{stack_of_watched_thread(stack_limit)});
                 },
                 [](const event::End&) {
@@ -359,6 +359,7 @@ private:
     }
 
     std::function<void()> before_exit_;
+    ProcessContext& context_ = ProcessContext::current(); ///< which it reports
     std::string address_;
     std::string token_;
     int attempt_;

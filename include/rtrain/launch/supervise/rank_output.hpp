@@ -35,7 +35,7 @@ struct RankLine {
 
     /// With "[rank 0] " in front, except JSON records of rtrain, which contain the rank.
     [[nodiscard]] std::string readable() const {
-        return console::manner.json && text.starts_with(console::begin_of_record)
+        return console::settings().json && text.starts_with(console::begin_of_record)
                    ? text
                    : detail::concat("[rank ", rank, "] ", text);
     }

@@ -11,6 +11,7 @@
 #include <rtrain/launch/control/address.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
 #include <rtrain/launch/watch/peer_hang_monitor.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/machine.hpp>
 #include <rtrain/process/stack/stack_dump.hpp>
 #include <rtrain/process/status/rank_status.hpp>
@@ -46,7 +47,7 @@ public:
     /// continues.
     PeerWatchdog(int rank, int size, const HangConfig& hang, const Gather& gather)
         : rank_(rank), size_(size) {
-        RankStatus::current().enter(Phase::starting);
+        ProcessContext::current().status.enter(Phase::starting);
         // Also if disabled, so that ranks with different options call the same collectives.
         const std::vector<std::string> places =
             gather((hang.enabled ? "on " : "off ") + ControlAddress::this_machine() + ' ' +
@@ -66,7 +67,7 @@ public:
     PeerWatchdog(const PeerWatchdog&) = delete;
     PeerWatchdog& operator=(const PeerWatchdog&) = delete;
     ~PeerWatchdog() {
-        RankStatus::current().enter(Phase::done);
+        ProcessContext::current().status.enter(Phase::done);
         for (const auto& link : links_) {
             if (link) {
                 link->say(event::Done{});

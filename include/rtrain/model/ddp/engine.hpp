@@ -21,6 +21,7 @@
 #include <rtrain/model/parameters/recording.hpp>
 #include <rtrain/model/parameters/synchronize.hpp>
 #include <rtrain/model/profile/backward_time.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/memory/deferred_copy.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 #include <rtrain/process/status/user_call.hpp>
@@ -78,7 +79,7 @@ public:
     [[nodiscard]] const DataParallelOptions& options() const override { return options_; }
 
     void begin_forward() override {
-        (void)StepClock::current().enter(StepPart::forward);
+        (void)ProcessContext::current().clock.enter(StepPart::forward);
         if (auto* const recording = Recording::current()) {
             take_part(*recording);
         }
@@ -278,7 +279,7 @@ private:
         if (buffers.empty()) {
             return;
         }
-        const StepClock::In waiting(StepPart::communication);
+        const StepClock::In waiting(ProcessContext::current().clock, StepPart::communication);
         int root = 0;
         if (auto* const joined = reducer_->joined(); joined != nullptr) {
             using Step = JoinedRanks::Step;

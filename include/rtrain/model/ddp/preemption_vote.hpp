@@ -5,6 +5,7 @@
 
 #include <rtrain/backend/any_backend.hpp>
 #include <rtrain/data/loops.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/preemption/preemption_notice.hpp>
 #include <rtrain/process/preemption/time_limit.hpp>
 
@@ -18,11 +19,11 @@ namespace rtrain::detail {
 /// After a backward pass of all ranks: now and then votes on whether any rank got a preemption
 /// notice, and whether the time is up. *Collective.*
 inline void vote_on_preemption(HookRanks& backend) {
-    PreemptionNotice& notice = PreemptionNotice::current();
+    PreemptionNotice& notice = ProcessContext::current().notice;
     if (!notice.is_listened_to() || notice.agreed() || !notice.votes().tick()) {
         return;
     }
-    TimeLimit& time = TimeLimit::current();
+    TimeLimit& time = ProcessContext::current().time_limit;
     at::Tensor vote = at::empty({3}, at::kLong);
     auto* const values = vote.mutable_data_ptr<std::int64_t>();
     values[0] = notice.given() ? 1 : 0;

@@ -28,7 +28,7 @@
 #include <rtrain/model/parameters/synchronize.hpp>
 #include <rtrain/model/parameters/usage_tracker.hpp>
 #include <rtrain/model/reduction/sparse_mean.hpp>
-#include <rtrain/process/status/rank_status.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 #include <rtrain/process/status/user_call.hpp>
 
@@ -281,7 +281,7 @@ private:
         if (syncs_ && store_->has_started_or_full()) { // checked after each gradient
             const auto in = in_backward();
             const torch::NoGradGuard no_grad;
-            const StepClock::In communicating(StepPart::communication);
+            const StepClock::In waiting(ProcessContext::current().clock, StepPart::communication);
             store_->launch_ready();
         }
     }
@@ -332,8 +332,8 @@ private:
         if (options_.check_parameters > 0 && averaged_passes_ % options_.check_parameters == 0) {
             check_parameters();
         }
-        RankStatus::current().steps.fetch_add(1, std::memory_order_relaxed);
-        RankStatus::current().advance();
+        ProcessContext::current().status.steps.fetch_add(1, std::memory_order_relaxed);
+        ProcessContext::current().status.advance();
         if (options_.group == nullptr && joined_ == nullptr) { // all ranks get here
             vote_on_preemption(backend_);
         }
@@ -341,7 +341,7 @@ private:
 
     void wait_for_averages() {
         reduce_full_buckets();
-        const StepClock::In communicating(StepPart::communication);
+        const StepClock::In waiting(ProcessContext::current().clock, StepPart::communication);
         if (options_.find_unused_parameters) {
             use_.exchange_used(backend_);
         }

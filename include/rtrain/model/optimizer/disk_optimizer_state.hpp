@@ -9,7 +9,7 @@
 #include <rtrain/model/sharded/plan/shard_plan.hpp>
 #include <rtrain/process/memory/deferred_copy.hpp>
 #include <rtrain/process/os/thread.hpp>
-#include <rtrain/state/kept_state.hpp>
+#include <rtrain/state/optimizer_state.hpp>
 #include <rtrain/storage/file/scratch_file.hpp>
 
 #include <ATen/Functions.h>

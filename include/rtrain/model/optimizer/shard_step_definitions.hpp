@@ -8,11 +8,12 @@
 #include <rtrain/model/optimizer/shard_step.hpp>
 #include <rtrain/model/parameters/optimizer_parameter_registry.hpp>
 #include <rtrain/model/sharded/weights/shared_weights.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/memory/deferred_copy.hpp>
 #include <rtrain/process/memory/read_only_memory.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 #include <rtrain/process/status/user_call.hpp>
-#include <rtrain/state/object_state.hpp>
+#include <rtrain/state/optimizer_state.hpp>
 
 #include <ATen/Functions.h>
 #include <torch/optim.h>
@@ -120,7 +121,7 @@ RTRAIN_DOOR void ShardStep::begin_step(torch::optim::Optimizer& optimizer) const
             }
         }
     }
-    const StepClock::In waiting(StepPart::communication);
+    const StepClock::In waiting(ProcessContext::current().clock, StepPart::communication);
     for (const auto& model : models_) {
         model->begin_step();
     }
@@ -128,7 +129,7 @@ RTRAIN_DOOR void ShardStep::begin_step(torch::optim::Optimizer& optimizer) const
 
 RTRAIN_DOOR void ShardStep::end_step() const {
     const UserCall::In in(UserCall::optimizer_step);
-    const StepClock::In waiting(StepPart::communication);
+    const StepClock::In waiting(ProcessContext::current().clock, StepPart::communication);
     for (const auto& model : models_) {
         model->end_step();
     }

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <rtrain/model/optimizer/shard_step.hpp>
-#include <rtrain/state/kept_state.hpp>
 #include <rtrain/state/optimizer_parts.hpp>
+#include <rtrain/state/optimizer_state.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

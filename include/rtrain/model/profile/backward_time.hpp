@@ -4,6 +4,7 @@
 /// gradient is averaged.
 #pragma once
 
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +31,7 @@ struct BackwardTime final : torch::autograd::FunctionPreHook {
     explicit BackwardTime(std::shared_ptr<BackwardStart> start) : start_(std::move(start)) {}
     std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& gradients) override {
         start_->reached = true;
-        StepClock& clock = StepClock::current();
+        StepClock& clock = ProcessContext::current().clock;
         if (clock.enter(StepPart::backward) != StepPart::backward) { // begun by another output
             start_->begin();
             torch::autograd::Engine::get_default_engine().queue_callback([&clock, start = start_] {

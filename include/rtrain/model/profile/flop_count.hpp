@@ -6,6 +6,7 @@
 #pragma once
 
 #include <rtrain/model/profile/recorded_inputs.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -136,9 +137,8 @@ private:
 /// Counts from when it is made until a backward pass of a prepared model has ended. One at a time.
 class FlopCount {
 public:
-    FlopCount() : begun_at_(StepClock::current().steps()) {
-        sum() = 0;
-        first_step() = begun_at_;
+    FlopCount() {
+        clock_.begin_flops();
         callback_ = at::addGlobalCallback(at::RecordFunctionCallback(&FlopCount::entered)
                                               .needsInputs(true)
                                               .scopes({at::RecordScope::FUNCTION}));
@@ -149,11 +149,11 @@ public:
 
     /// Empty until the step has ended.
     [[nodiscard]] std::optional<double> of_first_step() {
-        if (StepClock::current().steps() == begun_at_) {
+        if (clock_.counts_flops()) {
             return std::nullopt;
         }
         stop();
-        return sum().load();
+        return clock_.flops();
     }
 
 private:
@@ -165,27 +165,18 @@ private:
     }
 
     static std::unique_ptr<at::ObserverContext> entered(const at::RecordFunction& function) {
-        const StepClock& clock = StepClock::current();
+        StepClock& clock = ProcessContext::current().clock;
         const StepPart part = clock.part();
         const bool counts = (part == StepPart::forward && c10::GradMode::is_enabled()) ||
                             part == StepPart::backward;
-        if (counts && clock.steps() == first_step().load()) {
-            sum().fetch_add(
+        if (counts && clock.counts_flops()) {
+            clock.add_flops(
                 OperatorFlops::of(function.name(), inputs_of(RecordedInputs{}, function)));
         }
         return nullptr;
     }
 
-    static std::atomic<double>& sum() noexcept {
-        static std::atomic<double> flops{0};
-        return flops;
-    }
-    static std::atomic<std::int64_t>& first_step() noexcept {
-        static std::atomic<std::int64_t> step{0};
-        return step;
-    }
-
-    std::int64_t begun_at_;
+    StepClock& clock_ = ProcessContext::current().clock;
     at::CallbackHandle callback_ = 0;
 };
 

@@ -6,6 +6,7 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
+#include <rtrain/process/context.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/api/module.h>
@@ -15,9 +16,7 @@
 
 #include <array>
 #include <cstddef>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -89,14 +88,6 @@ inline constexpr std::array<ModalOperator, 10> modal_operators{{
     return std::nullopt;
 }
 
-/// True for a name's first call in this process.
-[[nodiscard]] inline bool is_first(const std::string& name) {
-    static std::mutex mutex;
-    static std::set<std::string> names;
-    const std::lock_guard lock(mutex);
-    return names.insert(name).second;
-}
-
 /// Warns [RT-M90] of operators that keep the mode in which the network was traced.
 inline void warn_of_fixed_mode(const torch::jit::Module& module, const std::string& file) {
     std::optional<bool> mode;
@@ -107,7 +98,7 @@ inline void warn_of_fixed_mode(const torch::jit::Module& module, const std::stri
             name = std::string(node.kind().toUnqualString());
         }
     });
-    if (mode && console::manner.rank <= 0 && is_first(file)) {
+    if (mode && console::settings().rank <= 0 && ProcessContext::current().warned.add(file)) {
         console::warn("RT-M90: %s was traced in %s mode, which %s keeps: train() and eval() do "
                       "not switch it; export it with torch.jit.script(net), or trace it after "
                       "net.%s",

@@ -30,5 +30,5 @@ void read_weights(PreparedModel& model, const std::function<void()>& read);
 } // namespace rtrain::detail
 
 #ifndef RTRAIN_COMPILED
-#include <rtrain/model/sharded/sharded_engine.hpp>
+#include <rtrain/model/sharded/prepared_sharded_definitions.hpp>
 #endif

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
-#include <rtrain/base/compiled.hpp>
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/ddp/engine.hpp>
@@ -19,7 +18,6 @@
 #include <rtrain/model/sharded/host/numa_ranks.hpp>
 #include <rtrain/model/sharded/plan/sharded_check.hpp>
 #include <rtrain/model/sharded/plan/units.hpp>
-#include <rtrain/model/sharded/prepared_sharded.hpp>
 #include <rtrain/model/sharded/weights/shared_weights.hpp>
 #include <rtrain/process/memory/deferred_copy.hpp>
 #include <rtrain/process/status/user_call.hpp>
@@ -245,18 +243,5 @@ private:
     std::shared_ptr<SharedWeights> weights_;
     bool steps_in_backward_;
 };
-
-[[nodiscard]] RTRAIN_DOOR std::shared_ptr<PreparedModel>
-prepare_sharded(const std::shared_ptr<AnyBackend>& backend,
-                const std::shared_ptr<torch::nn::Module>& module, const ShardedOptions& options) {
-    return std::make_shared<ShardedEngine>(backend, module, options);
-}
-
-RTRAIN_DOOR void edit_weights(PreparedModel& model, const std::function<void()>& edit) {
-    dynamic_cast<ShardedEngine&>(model).edit(edit);
-}
-RTRAIN_DOOR void read_weights(PreparedModel& model, const std::function<void()>& read) {
-    dynamic_cast<ShardedEngine&>(model).read(read);
-}
 
 } // namespace rtrain::detail

@@ -6,7 +6,7 @@
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
-#include <rtrain/process/status/step_clock.hpp>
+#include <rtrain/process/context.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -38,9 +38,9 @@ public:
     [[nodiscard]] static std::shared_ptr<DeferredCopy> begin(const std::vector<Range>& ranges,
                                                              std::function<void()> copied) {
         std::shared_ptr<DeferredCopy> copy(new DeferredCopy(ranges, std::move(copied)));
-        const std::lock_guard lock(list_mutex());
-        list().push_back(copy);
-        under_way().fetch_add(1);
+        const std::lock_guard lock(all.mutex);
+        all.copies.push_back(copy);
+        all.count.fetch_add(1);
         return copy;
     }
     DeferredCopy(const DeferredCopy&) = delete;
@@ -72,7 +72,7 @@ public:
     }
     /// The same for the background thread.
     void finish_beside() {
-        while (held().load() > 0 && !is_done()) {
+        while (all.held.load() > 0 && !is_done()) {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
         finish();
@@ -81,16 +81,16 @@ public:
     /// Call before writing parameters or optimizer state: finishes all pending copies. Costs one
     /// load if there are none.
     static void finish_all() {
-        if (under_way().load(std::memory_order_acquire) == 0) {
+        if (all.count.load(std::memory_order_acquire) == 0) {
             return;
         }
-        const StepClock::In copying(StepPart::checkpoint);
-        std::vector<std::shared_ptr<DeferredCopy>> all;
+        const StepClock::In copying(ProcessContext::current().clock, StepPart::checkpoint);
+        std::vector<std::shared_ptr<DeferredCopy>> copies;
         {
-            const std::lock_guard lock(list_mutex());
-            all = list();
+            const std::lock_guard lock(all.mutex);
+            copies = all.copies;
         }
-        for (const auto& copy : all) {
+        for (const auto& copy : copies) {
             copy->finish();
         }
     }
@@ -98,10 +98,10 @@ public:
     /// For tests: while it exists, only writers copy.
     class Held {
     public:
-        Held() { held().fetch_add(1); }
+        Held() { all.held.fetch_add(1); }
         Held(const Held&) = delete;
         Held& operator=(const Held&) = delete;
-        ~Held() { held().fetch_sub(1); }
+        ~Held() { all.held.fetch_sub(1); }
     };
 
 private:
@@ -125,27 +125,19 @@ private:
         return is_done_;
     }
     void leave_list() {
-        const std::lock_guard lock(list_mutex());
-        std::erase_if(list(), [this](const auto& copy) { return copy.get() == this; });
-        under_way().fetch_sub(1, std::memory_order_release);
+        const std::lock_guard lock(all.mutex);
+        std::erase_if(all.copies, [this](const auto& copy) { return copy.get() == this; });
+        all.count.fetch_sub(1, std::memory_order_release);
     }
 
-    [[nodiscard]] static std::mutex& list_mutex() {
-        static std::mutex mutex;
-        return mutex;
-    }
-    [[nodiscard]] static std::vector<std::shared_ptr<DeferredCopy>>& list() {
-        static std::vector<std::shared_ptr<DeferredCopy>> all;
-        return all;
-    }
-    [[nodiscard]] static std::atomic<int>& under_way() noexcept {
-        static std::atomic<int> count{0};
-        return count;
-    }
-    [[nodiscard]] static std::atomic<int>& held() noexcept {
-        static std::atomic<int> count{0};
-        return count;
-    }
+    /// Static, because a writer of memory has to wait for each copy of it.
+    struct All {
+        std::mutex mutex;
+        std::vector<std::shared_ptr<DeferredCopy>> copies;
+        std::atomic<int> count;
+        std::atomic<int> held;
+    };
+    static inline All all{};
 
     std::vector<Range> chunks_;
     std::atomic<std::size_t> next_{0}; ///< the next chunk

@@ -36,27 +36,27 @@ public:
     ReadOnlyMemory(const std::byte* read, std::byte* write, std::size_t bytes,
                    std::vector<Part> parts, Loads* loads = nullptr)
         : read_(read), write_(write), bytes_(bytes), parts_(std::move(parts)), loads_(loads) {
-        for (auto& place : list()) {
+        for (auto& place : all.places) {
             const ReadOnlyMemory* none = nullptr;
             if (place.compare_exchange_strong(none, this)) {
                 break;
             }
         }
-        ++count();
+        ++all.count;
         install();
     }
     ReadOnlyMemory(const ReadOnlyMemory&) = delete;
     ReadOnlyMemory& operator=(const ReadOnlyMemory&) = delete;
     ~ReadOnlyMemory() {
-        --count();
-        for (auto& place : list()) {
+        --all.count;
+        for (auto& place : all.places) {
             const ReadOnlyMemory* self = this;
             place.compare_exchange_strong(self, nullptr);
         }
     }
 
     /// True if any exists.
-    [[nodiscard]] static bool any() noexcept { return count().load() > 0; }
+    [[nodiscard]] static bool any() noexcept { return all.count.load() > 0; }
     /// The writable address of the bytes that are read at `address`; null if it is not in such
     /// memory.
     [[nodiscard]] static std::byte* writable(const void* address) noexcept {
@@ -73,25 +73,20 @@ public:
 private:
     /// More models than this in one process are not named in the handler's message.
     static constexpr std::size_t most = 256;
-    using List = std::array<std::atomic<const ReadOnlyMemory*>, most>;
-    [[nodiscard]] static List& list() noexcept {
-        static List all{};
-        return all;
-    }
-    [[nodiscard]] static std::atomic<int>& count() noexcept {
-        static std::atomic<int> living{0};
-        return living;
-    }
-    [[nodiscard]] static struct sigaction& before() noexcept {
-        static struct sigaction action {};
-        return action;
-    }
+    /// Used by the handler; SIGSEGV has one per process.
+    struct All {
+        std::array<std::atomic<const ReadOnlyMemory*>, most> places;
+        std::atomic<int> count;
+        struct sigaction before; ///< the previous handler
+        std::atomic<bool> passed_on;
+    };
+    static inline All all{};
 
     [[nodiscard]] static const ReadOnlyMemory* find(const void* address) noexcept {
         if (!any()) {
             return nullptr;
         }
-        for (const auto& place : list()) {
+        for (const auto& place : all.places) {
             const ReadOnlyMemory* const memory = place.load();
             if (memory != nullptr && address >= memory->read_ &&
                 address < memory->read_ + memory->bytes_) {
@@ -111,8 +106,8 @@ private:
         if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == faulted) {
             return;
         }
-        before() = now;
-        passed_on = false;
+        all.before = now;
+        all.passed_on = false;
         struct sigaction action {};
         action.sa_sigaction = faulted;
         action.sa_flags = SA_SIGINFO | SA_ONSTACK;
@@ -132,13 +127,12 @@ private:
                 }
             }
         }
-        if (passed_on.exchange(true)) { // the previous handler called this one
+        if (all.passed_on.exchange(true)) { // the previous handler called this one
             ::signal(signal, SIG_DFL);
         } else {
-            ::sigaction(signal, &before(), nullptr);
+            ::sigaction(signal, &all.before, nullptr);
         }
     }
-    static inline std::atomic<bool> passed_on{false};
 
     const std::byte* read_;
     std::byte* write_;

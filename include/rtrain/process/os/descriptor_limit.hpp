@@ -7,7 +7,6 @@
 #include <rtrain/base/error.hpp>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>

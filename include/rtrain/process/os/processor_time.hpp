@@ -4,7 +4,6 @@
 /// Cost tier 0: std only.
 #pragma once
 
-#include <array>
 #include <charconv>
 #include <chrono>
 #include <cstddef>

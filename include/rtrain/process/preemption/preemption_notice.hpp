@@ -19,12 +19,6 @@ class PreemptionNotice : public CollectiveFlag {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// The notice of this process.
-    [[nodiscard]] static PreemptionNotice& current() noexcept {
-        static PreemptionNotice notice;
-        return notice;
-    }
-
     /// Thread-safe, and safe in signal handlers. The first call counts.
     void give(double grace_s) noexcept {
         std::int64_t none = 0;

@@ -32,11 +32,11 @@ class PreemptionSignals {
 public:
     static constexpr std::array signals{SIGTERM, SIGUSR1, SIGINT};
 
-    /// `grace_s`: how long the process may then run, in seconds.
-    explicit PreemptionSignals(double grace_s) {
-        (void)PreemptionNotice::current(); // created here, not in the handler
-        first = 0;
-        grace() = grace_s;
+    /// `grace_s`: how long the process may then run, in seconds. `notice` outlives this object.
+    PreemptionSignals(PreemptionNotice& notice, double grace_s)
+        : outer_notice_(handled.notice.exchange(&notice)),
+          outer_grace_s_(handled.grace_s.exchange(grace_s)) {
+        handled.first = 0;
         for (std::size_t i = 0; i < signals.size(); ++i) {
             struct sigaction now {};
             ::sigaction(signals[i], nullptr, &now);
@@ -57,6 +57,8 @@ public:
                 ::signal(signals[i], SIG_DFL);
             }
         }
+        handled.notice = outer_notice_;
+        handled.grace_s = outer_grace_s_;
     }
 
     /// For a process that ends because of a notice. `srun -K` and others end a job as soon as one
@@ -78,25 +80,32 @@ private:
         const std::int64_t echo_ns = signal == SIGINT ? 100'000'000 : 1'000'000'000;
         const std::int64_t now = PreemptionNotice::Clock::now().time_since_epoch().count();
         std::int64_t none = 0;
-        if (!first.compare_exchange_strong(none, now) && now - none > echo_ns) {
+        if (!handled.first.compare_exchange_strong(none, now) && now - none > echo_ns) {
             ::signal(signal, SIG_DFL);
             ::raise(signal);
             return;
         }
-        if (signal == SIGINT && none == 0 && !console::manner.json) {
+        if (signal == SIGINT && none == 0 && !console::settings().json) {
             constexpr std::string_view line =
                 "rtrain: interrupted: saving at the next step or report; Ctrl-C again ends the "
                 "process immediately, without saving\n";
             console::say_in_signal(line.data(), line.size());
         }
-        PreemptionNotice::current().give(grace().load());
-    }
-    static inline std::atomic<std::int64_t> first{0}; ///< signal, in nanoseconds of the clock
-    static std::atomic<double>& grace() {
-        static std::atomic<double> seconds{0};
-        return seconds;
+        if (PreemptionNotice* const notice = handled.notice.load()) {
+            notice->give(handled.grace_s.load());
+        }
     }
 
+    /// Used by the handlers; a process has one set of them.
+    struct Handled {
+        std::atomic<PreemptionNotice*> notice;
+        std::atomic<double> grace_s;
+        std::atomic<std::int64_t> first; ///< signal, in nanoseconds of the clock
+    };
+    static inline Handled handled{};
+
+    PreemptionNotice* outer_notice_;
+    double outer_grace_s_;
     std::array<bool, signals.size()> installed_{};
 };
 

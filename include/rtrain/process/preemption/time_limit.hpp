@@ -16,12 +16,6 @@ class TimeLimit : public CollectiveFlag {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// The limit of this process.
-    [[nodiscard]] static TimeLimit& current() noexcept {
-        static TimeLimit limit;
-        return limit;
-    }
-
     /// An attempt begins without a limit.
     void reset() noexcept {
         forget();

@@ -16,12 +16,6 @@ namespace rtrain {
 
 class AttemptStatus {
 public:
-    /// The status of this process.
-    [[nodiscard]] static AttemptStatus& current() noexcept {
-        static AttemptStatus status;
-        return status;
-    }
-
     /// Call before the training function. `end_process` does not return.
     void begin(std::function<void()> end_process) {
         const std::lock_guard lock(mutex_);
@@ -74,12 +68,5 @@ private:
     int times_left_ = 0;
     std::atomic<bool> is_over_{false};
 };
-
-/// Throws `error`, which ends the attempt even if the training function catches it.
-template <class E>
-[[noreturn]] void throw_for_good(const E& error) {
-    AttemptStatus::current().fail(detail::failure_of(error));
-    throw error;
-}
 
 } // namespace rtrain

@@ -30,12 +30,6 @@ public:
         Length length{};
     };
 
-    /// The status of this process.
-    [[nodiscard]] static LoopStatus& current() noexcept {
-        static LoopStatus status;
-        return status;
-    }
-
     /// Call at the start of a run.
     void reset() noexcept {
         epoch_ = epochs_ = loop_ = done_ = 0;

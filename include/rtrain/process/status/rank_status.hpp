@@ -42,12 +42,6 @@ struct RankStatus {
     /// no longer reported.
     std::atomic<bool> condemned{false};
 
-    /// The status of this process.
-    [[nodiscard]] static RankStatus& current() noexcept {
-        static RankStatus status;
-        return status;
-    }
-
     void enter(Phase next) noexcept {
         phase.store(next, std::memory_order_relaxed);
         advance();
@@ -57,14 +51,16 @@ struct RankStatus {
     /// While it exists, this process is in a phase.
     class In {
     public:
-        explicit In(Phase phase) noexcept : before_(current().phase.load()) {
-            current().enter(phase);
+        In(RankStatus& status, Phase phase) noexcept
+            : status_(status), before_(status.phase.load()) {
+            status_.enter(phase);
         }
         In(const In&) = delete;
         In& operator=(const In&) = delete;
-        ~In() { current().enter(before_); }
+        ~In() { status_.enter(before_); }
 
     private:
+        RankStatus& status_;
         Phase before_;
     };
 

@@ -12,37 +12,37 @@
 
 namespace rtrain {
 
+class Readings {
+public:
+    /// The read that has taken longest so far; empty if there is none.
+    [[nodiscard]] std::string longest() const {
+        const std::scoped_lock lock(mutex_);
+        return begun_.empty() ? std::string() : begun_.front();
+    }
+
+private:
+    friend class Reading;
+
+    mutable std::mutex mutex_;
+    std::list<std::string> begun_;
+};
+
 /// While it exists, its thread reads something.
 class Reading {
 public:
-    explicit Reading(std::string what) {
-        const std::scoped_lock lock(all().mutex);
-        place_ = all().begun.insert(all().begun.end(), std::move(what));
+    Reading(Readings& all, std::string what) : all_(all) {
+        const std::scoped_lock lock(all_.mutex_);
+        place_ = all_.begun_.insert(all_.begun_.end(), std::move(what));
     }
     Reading(const Reading&) = delete;
     Reading& operator=(const Reading&) = delete;
     ~Reading() {
-        const std::scoped_lock lock(all().mutex);
-        all().begun.erase(place_);
-    }
-
-    /// The read that has taken longest so far; empty if there is none.
-    [[nodiscard]] static std::string longest() {
-        const std::scoped_lock lock(all().mutex);
-        return all().begun.empty() ? std::string() : all().begun.front();
+        const std::scoped_lock lock(all_.mutex_);
+        all_.begun_.erase(place_);
     }
 
 private:
-    struct All {
-        std::mutex mutex;
-        std::list<std::string> begun;
-    };
-    /// Never destroyed: threads may read until the process ends.
-    [[nodiscard]] static All& all() {
-        static auto* const of_process = new All;
-        return *of_process;
-    }
-
+    Readings& all_;
     std::list<std::string>::iterator place_;
 };
 

@@ -48,12 +48,6 @@ struct StepTimes {
 /// thread; backward may run in one of autograd's.
 class StepClock {
 public:
-    /// The clock of this process.
-    [[nodiscard]] static StepClock& current() noexcept {
-        static StepClock clock;
-        return clock;
-    }
-
     /// Time of steady_clock.
     [[nodiscard]] static std::int64_t now_ns() noexcept {
         using std::chrono::nanoseconds;
@@ -73,6 +67,7 @@ public:
     };
     /// Sets the observer; null: none.
     void observe(Observer* observer) noexcept { observer_.store(observer); }
+    [[nodiscard]] Observer* observer() const noexcept { return observer_.load(); }
 
     /// Switches to a part; returns the previous one.
     StepPart enter(StepPart next) noexcept {
@@ -95,6 +90,15 @@ public:
     }
     void add_step() noexcept { steps_.fetch_add(1, std::memory_order_relaxed); }
     void add_rows(std::int64_t rows) noexcept { rows_.fetch_add(rows, std::memory_order_relaxed); }
+    /// Counts floating-point operations from now until the end of a step.
+    void begin_flops() noexcept {
+        flops_ = 0;
+        flops_step_ = steps();
+    }
+    /// Thread-safe.
+    void add_flops(double flops) noexcept { flops_.fetch_add(flops); }
+    [[nodiscard]] bool counts_flops() const noexcept { return steps() == flops_step_.load(); }
+    [[nodiscard]] double flops() const noexcept { return flops_.load(); }
     /// A reader skips a row; thread-safe.
     void add_skipped() noexcept { skipped_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -115,12 +119,13 @@ public:
     /// While it exists, time goes to a part.
     class In {
     public:
-        explicit In(StepPart part) noexcept : before_(current().enter(part)) {}
+        In(StepClock& clock, StepPart part) noexcept : clock_(clock), before_(clock.enter(part)) {}
         In(const In&) = delete;
         In& operator=(const In&) = delete;
-        ~In() { (void)current().enter(before_); }
+        ~In() { (void)clock_.enter(before_); }
 
     private:
+        StepClock& clock_;
         StepPart before_;
     };
 
@@ -132,6 +137,8 @@ private:
     std::atomic<std::int64_t> steps_taken_{0};
     std::atomic<std::int64_t> rows_{0};
     std::atomic<std::int64_t> skipped_{0};
+    std::atomic<double> flops_{0};
+    std::atomic<std::int64_t> flops_step_{0};
     std::atomic<Observer*> observer_{nullptr};
 };
 

@@ -19,7 +19,6 @@
 #include <iostream>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include <fcntl.h>
 #include <poll.h>

@@ -17,7 +17,6 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
-#include <exception>
 #include <filesystem>
 #include <optional>
 #include <stdexcept>

@@ -8,7 +8,6 @@
 
 #include <cmath>
 #include <string>
-#include <type_traits>
 #include <variant>
 
 namespace rtrain::detail {

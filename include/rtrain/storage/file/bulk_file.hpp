@@ -5,7 +5,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/process/status/rank_status.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/storage/file/file.hpp>
 
 #include <algorithm>
@@ -15,7 +15,6 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include <fcntl.h>
@@ -104,7 +103,7 @@ private:
 
     void flush() {
         for (std::size_t done = 0; done < filled_;) {
-            RankStatus::current().advance();
+            ProcessContext::current().status.advance();
             const ssize_t written = ::write(descriptor_, buffer_.get() + done, filled_ - done);
             if (written < 0 && errno == EINTR) {
                 continue;

@@ -21,7 +21,6 @@
 #include <ios>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>

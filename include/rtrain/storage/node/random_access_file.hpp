@@ -3,7 +3,7 @@
 /// RandomAccessFile: a file of any file system, read in parts.
 #pragma once
 
-#include <rtrain/process/status/reading.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/local.hpp>
 #include <rtrain/storage/node/node_cache.hpp>
@@ -44,7 +44,7 @@ public:
     /// Throws StorageError like RandomAccessFilesystem and copy_to_node(). Marks this process as
     /// reading meanwhile.
     [[nodiscard]] std::string read_at(std::uint64_t offset, std::size_t length) const {
-        const Reading reading(uri());
+        const Reading reading(ProcessContext::current().readings, uri());
         if (held_->files.reads_at()) {
             return held_->files.read_at(held_->path, offset, length);
         }
@@ -52,7 +52,7 @@ public:
     }
     /// Same into the caller's memory. Returns the number of bytes read.
     [[nodiscard]] std::size_t read_into(std::uint64_t offset, std::span<char> bytes) const {
-        const Reading reading(uri());
+        const Reading reading(ProcessContext::current().readings, uri());
         if (held_->files.is_local() || !held_->files.reads_at()) {
             return Local{}.read_into(held_->files.is_local() ? held_->path : local_copy(), offset,
                                      bytes);

@@ -23,7 +23,6 @@
 #include <limits>
 #include <mutex>
 #include <optional>
-#include <string>
 
 namespace rtrain::track {
 

@@ -16,7 +16,6 @@
 #include <rtrain/track/page/run_summary.hpp>
 
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>

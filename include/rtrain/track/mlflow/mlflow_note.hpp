@@ -13,7 +13,6 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
-#include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <map>

@@ -28,7 +28,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 
 namespace rtrain::track {

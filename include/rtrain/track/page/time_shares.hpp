@@ -11,7 +11,6 @@
 #include <boost/json/object.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -13,6 +13,7 @@
 #include <rtrain/console/model_table.hpp>
 #include <rtrain/journal/observer.hpp>
 #include <rtrain/journal/report_lines.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/thread.hpp>
 #include <rtrain/process/preemption/signals_blocked.hpp>
 #include <rtrain/process/status/loop_status.hpp>
@@ -45,7 +46,7 @@ public:
     [[nodiscard]] std::string name() const override { return "the console"; }
 
     void started(const Started& event) override {
-        LoopStatus::current().reset();
+        context_.loop.reset();
         if (config_.verbose == 0) {
             return;
         }
@@ -54,7 +55,7 @@ public:
         const std::scoped_lock lock(mutex_);
         outcome_.begin(event);
         models_.clear();
-        steps_before_ = StepClock::current().steps();
+        steps_before_ = context_.clock.steps();
         begun_s_ = now_s();
         meter_.begin(begun_s_, steps_before_);
         if (!thread_.joinable()) {
@@ -137,8 +138,8 @@ private:
     [[nodiscard]] bool has_stepped(const LoopStatus::Reading& loop) const {
         constexpr double patience_s = 60;
         constexpr std::int64_t batches = 2; // a model may be called without its handle
-        return StepClock::current().steps() > steps_before_ ||
-               loop.done - loop.length.first >= batches || now_s() - begun_s_ > patience_s;
+        return context_.clock.steps() > steps_before_ || loop.done - loop.length.first >= batches ||
+               now_s() - begun_s_ > patience_s;
     }
 
     /// Called after the first step, or at the first report if earlier. Ends the FLOP count.
@@ -146,7 +147,7 @@ private:
         for (const Model& model : std::exchange(models_, {})) {
             display_->print(model_text(model.parts, config_.verbose,
                                        model.flops ? model.flops() : std::nullopt,
-                                       LoopStatus::current().read().length, display_->columns()));
+                                       context_.loop.read().length, display_->columns()));
         }
     }
 
@@ -154,11 +155,11 @@ private:
         using namespace std::chrono_literals;
         std::unique_lock lock(mutex_);
         while (!ends_) {
-            const LoopStatus::Reading loop = LoopStatus::current().read();
+            const LoopStatus::Reading loop = context_.loop.read();
             if (has_stepped(loop)) {
                 show_models();
             }
-            console::Progress now = meter_.look(loop, StepClock::current().steps(), now_s());
+            console::Progress now = meter_.look(loop, context_.clock.steps(), now_s());
             if (now.done > 0) {
                 now.metrics = metrics_.text();
                 display_->show(now);
@@ -181,6 +182,7 @@ private:
         ends_ = false;
     }
 
+    ProcessContext& context_ = ProcessContext::current();
     ConsoleConfig config_;
     RunFacts facts_;
     std::shared_ptr<console::Display> display_;

@@ -19,7 +19,6 @@
 #include <fstream>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 
 namespace rtrain::tune {

@@ -24,7 +24,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <string>
 #include <system_error>
 #include <utility>
 

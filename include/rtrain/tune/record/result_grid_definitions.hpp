@@ -11,10 +11,8 @@
 #include <rtrain/tune/record/tuner_state.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <set>
 #include <utility>
 

@@ -7,7 +7,6 @@
 
 #include <rtrain/base/json.hpp>
 #include <rtrain/base/text/strict_stream.hpp>
-#include <rtrain/base/text/wall_clock.hpp>
 #include <rtrain/config/run_info.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/report_lines.hpp>

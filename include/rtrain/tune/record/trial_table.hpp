@@ -15,7 +15,6 @@
 #include <array>
 #include <cstddef>
 #include <limits>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>

@@ -16,7 +16,6 @@
 #include <rtrain/version.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <exception>
 #include <filesystem>
 #include <string>

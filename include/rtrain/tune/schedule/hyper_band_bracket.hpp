@@ -4,7 +4,6 @@
 /// Cost tier 1: std and Boost.JSON.
 #pragma once
 
-#include <rtrain/base/json.hpp>
 #include <rtrain/tune/schedule/reading.hpp>
 
 #include <algorithm>

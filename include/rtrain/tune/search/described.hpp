@@ -10,8 +10,6 @@
 #include <boost/json/value.hpp>
 
 #include <memory>
-#include <string>
-#include <type_traits>
 #include <variant>
 
 namespace rtrain::tune::internal {

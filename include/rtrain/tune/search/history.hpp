@@ -15,7 +15,6 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace rtrain::tune::internal {

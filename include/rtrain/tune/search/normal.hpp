@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
 
 namespace rtrain::tune::internal {
 

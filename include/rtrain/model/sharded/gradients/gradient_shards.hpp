@@ -14,6 +14,7 @@
 #include <rtrain/model/sharded/plan/shard_buffers.hpp>
 #include <rtrain/model/sharded/plan/shard_plan.hpp>
 #include <rtrain/model/sharded/weights/shared_weights.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/collective_label.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 
@@ -293,7 +294,7 @@ private:
     /// Between nodes, a later chunk may be complete before an earlier one.
     void step(std::size_t number) {
         const torch::NoGradGuard no_grad;
-        const StepClock::In stepping(StepPart::optimizer);
+        const StepClock::In stepping(ProcessContext::current().clock, StepPart::optimizer);
         std::vector<std::size_t> complete;
         for (const Chunk::Member& member : chunks_[number].members) {
             Own& own = own_[member.parameter];

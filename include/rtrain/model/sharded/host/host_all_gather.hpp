@@ -9,6 +9,7 @@
 #include <rtrain/comm/pending.hpp>
 #include <rtrain/model/sharded/host/weight_exchange.hpp>
 #include <rtrain/model/sharded/plan/unit_all_gather.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/os/owner.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 
@@ -72,7 +73,7 @@ public:
         }
     }
     std::optional<bool> wait(std::size_t slot) override {
-        const StepClock::In waiting(StepPart::communication);
+        const StepClock::In waiting(ProcessContext::current().clock, StepPart::communication);
         Progress progress{*this, slot};
         try {
             ranks_.wait(progress, "gathering weights");
