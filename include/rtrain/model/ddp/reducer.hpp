@@ -108,7 +108,6 @@ public:
 
     void save_hooks(RankStateWriter& out) const { store_->save(out); }
     void load_hooks(const StateReader& in) { store_->load(in); }
-
     void set_join(JoinedRanks* joined, std::size_t model) {
         joined_ = joined;
         joined_as_ = model;

@@ -45,7 +45,7 @@ public:
     /// Ends the step when all ranks of the node have stepped their slices.
     void end();
 
-    /// What a kernel steps.
+    /// The tensors of a step of one parameter.
     struct Tensors {
         at::Tensor& parameter;
         at::Tensor& gradient; ///< with the parameter's layout

@@ -169,6 +169,7 @@ RTRAIN_DOOR void NodeStep::cut(torch::optim::Optimizer& optimizer, const at::Ten
                     kept = kept.is_same(moment) ? copy_->moment(*member, i + 1) : kept;
                 });
         }
+        moment.unsafeGetTensorImpl()->bump_version();
         moment = member->slices[i + 1];
     }
     const at::Tensor& gradient = tensors.gradient;
