@@ -79,7 +79,6 @@ public:
 
     [[nodiscard]] const comm::Communicator& ranks() const noexcept { return ranks_; }
     [[nodiscard]] std::size_t moments() const noexcept { return moments_; }
-    [[nodiscard]] const std::vector<Member>& members() const noexcept { return members_; }
     /// Null for other parameters.
     [[nodiscard]] const Member* find(const at::Tensor& parameter) const {
         const auto found = indices_.find(parameter.unsafeGetTensorImpl());
@@ -140,8 +139,8 @@ public:
     }
     void end() { meet(1); }
 
-    /// True if pages that this process writes are found, and others show what the node writes.
-    [[nodiscard]] bool works() const {
+    /// Writes to the view; true if that page is found, and another shows what the node writes.
+    [[nodiscard]] bool try_pages() const {
         const auto before = pages_->find();
         if (!before || !before->empty()) {
             return false;

@@ -50,7 +50,8 @@ RTRAIN_DOOR SameGradients same_gradients(torch::optim::Optimizer& optimizer) {
     SameGradients same;
     bool differs = Recording::current() != nullptr;
     each_parameter(optimizer, [&](const at::Tensor& parameter, auto& /*group*/) {
-        if (parameter.nbytes() < NodeStep::least_bytes || !parameter.grad().defined()) {
+        if (!parameter.is_cpu() || parameter.nbytes() < NodeStep::least_bytes ||
+            !parameter.grad().defined()) {
             return;
         }
         if (const auto listener = ParameterHook::listener(parameter)) {
@@ -130,7 +131,7 @@ RTRAIN_DOOR void NodeStep::share(torch::optim::Optimizer& optimizer, std::size_t
     }
     try {
         auto copy = std::make_unique<NodeCopy>(ranks, parameters, moments);
-        if (copy->begin(copy->works() ? 1 : 0)) {
+        if (copy->begin(copy->try_pages() ? 1 : 0)) {
             copy->adopt();
             copy->end();
             copy_ = std::move(copy);
