@@ -3,6 +3,7 @@
 // not from mpirun, which is told to let them live.
 #include <rtrain/backend/mpi.hpp>
 #include <rtrain/comm/communicator.hpp>
+#include <rtrain/model/optimizer/node_copy.hpp>
 
 #include <torch/torch.h>
 
@@ -23,6 +24,7 @@ int main(int argc, char** argv) {
     auto tensor = torch::ones({1000000});
     auto bucket = ranks.allocate_bucket(1000000, torch::kFloat);
     auto reduction = ranks.all_reduce_async(bucket, ReduceOp::sum);
+    detail::NodeCopy copy(ranks, {torch::zeros({1000000})}, 1);
     const std::map<std::string, std::function<void()>> collectives{
         {"all_reduce", [&] { ranks.all_reduce(tensor, ReduceOp::sum); }},
         {"bucket",
@@ -34,6 +36,7 @@ int main(int argc, char** argv) {
         {"broadcast", [&] { ranks.broadcast(tensor, 1); }},
         {"barrier", [&] { ranks.barrier(); }},
         {"receive", [&] { ranks.receive(tensor, 1); }},
+        {"step", [&] { (void)copy.begin(1); }},
     };
     const auto& collective = collectives.at(argc > 1 ? argv[1] : "all_reduce");
     ranks.barrier();

@@ -220,7 +220,8 @@ public:
     /// Returns zeroed memory with one copy per node, or per rank if ranks cannot share memory or
     /// `shared` is false. Throws CommError [RT-X12] if memory is insufficient.
     [[nodiscard]] std::shared_ptr<NodeArray>
-    allocate_array(std::size_t bytes, std::vector<NodeArray::Part> parts, bool shared = true) {
+    allocate_array(std::size_t bytes, std::optional<std::vector<NodeArray::Part>> parts,
+                   bool shared = true) {
         return std::make_shared<NodeArray>(shared ? SlotRanks::of(all_, links_).node : nullptr,
                                            bytes, std::move(parts));
     }

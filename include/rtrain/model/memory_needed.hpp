@@ -136,8 +136,9 @@ struct RankCounts {
 
 /// Memory that prepare(module, options) and an optimizer need on each of `ranks_per_node` ranks of
 /// `nodes`. `moments`: numbers that the optimizer keeps for a parameter: 2 for Adam and AdamW (3
-/// with amsgrad), 1 for SGD with momentum, RMSprop and Adagrad, 0 for plain SGD. Throws ConfigError
-/// [RT-C11] for numbers out of range.
+/// with amsgrad), 1 for SGD with momentum, RMSprop and Adagrad, 0 for plain SGD. Less is needed on
+/// CPUs where the ranks of a node step together: see FusedOptimizer. Throws ConfigError [RT-C11]
+/// for numbers out of range.
 [[nodiscard]] inline MemoryNeeded memory_needed(const torch::nn::Module& module,
                                                 const DataParallelOptions& options, int nodes,
                                                 int ranks_per_node, int moments = 2) {

@@ -85,7 +85,6 @@ public:
             fail("open " + path, bytes);
         }
         memory.map(bytes);
-        memory.close_file();
         return memory;
     }
 
@@ -127,6 +126,17 @@ public:
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
     [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
 
+    /// Returns the memory at another address, where what this process writes stays in this process.
+    /// A page that it has not written is that of the memory. Before close_file(). Unmap it with
+    /// munmap().
+    [[nodiscard]] std::byte* map_private() const {
+        void* const again =
+            ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file_, 0);
+        if (again == MAP_FAILED) {
+            fail("mmap", bytes_);
+        }
+        return populated(again);
+    }
     /// Returns the same memory at another address, read-only for this process. Unmap it with
     /// munmap().
     [[nodiscard]] std::byte* map_read_only() const {
@@ -140,13 +150,16 @@ public:
             errno = error;
             fail("mprotect", bytes_);
         }
-#ifdef MADV_POPULATE_READ
-        (void)::madvise(again, bytes_, MADV_POPULATE_READ); // as in map(); an old kernel lacks it
-#endif
-        return static_cast<std::byte*>(again);
+        return populated(again);
     }
 
 private:
+    [[nodiscard]] std::byte* populated(void* mapping) const {
+#ifdef MADV_POPULATE_READ
+        (void)::madvise(mapping, bytes_, MADV_POPULATE_READ); // as in map(); an old kernel lacks it
+#endif
+        return static_cast<std::byte*>(mapping);
+    }
     [[nodiscard]] static std::size_t memory_of_machine() {
         struct sysinfo machine {};
         return ::sysinfo(&machine) == 0

@@ -27,9 +27,10 @@
 
 namespace rtrain::comm {
 
-/// Zeroed memory visible to all members of `group`, which are on one node. Collective. Throws
-/// CommError [RT-X12] on all of them if one cannot share it.
-[[nodiscard]] inline SharedMemory share_memory(Group& group, std::size_t bytes) {
+/// Zeroed memory visible to all members of `group`, which are on one node; `keeps_file`: until
+/// close_file(). Collective. Throws CommError [RT-X12] on all of them if one cannot share it.
+[[nodiscard]] inline SharedMemory share_memory(Group& group, std::size_t bytes,
+                                               bool keeps_file = false) {
     SharedMemory memory;
     std::string problem;
     const auto attempt = [&](auto&& action) {
@@ -59,7 +60,9 @@ namespace rtrain::comm {
     succeeded[group.rank()] = memory.data() != nullptr ? 1 : 0;
     MessageAllGather gather(group, succeeded);
     group.wait(gather, "sharing memory");
-    memory.close_file();
+    if (!keeps_file) {
+        memory.close_file();
+    }
     if (!problem.empty()) {
         throw CommError("RT-X12", problem);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Memory with one copy per node, whatever the number of its ranks. Each rank maps it twice: read()
-/// is read-only, so that no rank accidentally changes what others read, and write() is written when
-/// all have agreed to.
+/// is read-only or private, so that no rank accidentally changes what others read, and write() is
+/// written when all have agreed to.
 #pragma once
 
 #include <rtrain/comm/memory/shared_memory.hpp>
@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -24,13 +25,16 @@ public:
     using Part = process::ReadOnlyMemory::Part;
 
     /// Zeroed. `node`: the ranks that share it, *collectively*; null for private memory. `parts`
-    /// explain a fault in them. Throws CommError [RT-X12].
-    NodeArray(Group* node, std::size_t bytes, std::vector<Part> parts)
-        : memory_(node != nullptr ? share_memory(*node, in_lines(bytes) + line)
+    /// explain a fault in them; without, what a rank writes at read() stays in its process. Throws
+    /// CommError [RT-X12].
+    NodeArray(Group* node, std::size_t bytes, std::optional<std::vector<Part>> parts)
+        : memory_(node != nullptr ? share_memory(*node, in_lines(bytes) + line, true)
                                   : SharedMemory::create(in_lines(bytes) + line)),
-          read_(memory_.map_read_only()),
-          listed_(read_, memory_.data(), in_lines(bytes), std::move(parts),
-                  loads_in(memory_.data() + in_lines(bytes))) {
+          read_(parts ? memory_.map_read_only() : memory_.map_private()) {
+        if (parts) {
+            listed_.emplace(read_, memory_.data(), in_lines(bytes), std::move(*parts),
+                            loads_in(memory_.data() + in_lines(bytes)));
+        }
         memory_.close_file();
     }
     NodeArray(const NodeArray&) = delete;
@@ -53,7 +57,7 @@ private:
 
     SharedMemory memory_;
     std::byte* read_;
-    process::ReadOnlyMemory listed_;
+    std::optional<process::ReadOnlyMemory> listed_;
 };
 
 } // namespace rtrain::comm

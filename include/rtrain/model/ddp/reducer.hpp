@@ -4,8 +4,8 @@
 ///
 /// A hook on each parameter (parameter_hook.hpp) passes its gradient to a flat bucket
 /// (buckets.hpp), which is reduced once it is full, in the same order on all ranks
-/// (bucket_reduction.hpp). When backward ends (backward_pass.hpp), the reducer waits, and averages
-/// sparse gradients.
+/// (bucket_reduction.hpp). When backward ends (backward_pass.hpp), the reducer averages sparse
+/// ones.
 #pragma once
 
 #include <rtrain/backend/any_backend.hpp>
@@ -24,7 +24,6 @@
 #include <rtrain/model/parameters/parameter_check.hpp>
 #include <rtrain/model/parameters/parameter_hook.hpp>
 #include <rtrain/model/parameters/recording.hpp>
-#include <rtrain/model/parameters/require_same.hpp>
 #include <rtrain/model/parameters/synchronize.hpp>
 #include <rtrain/model/parameters/usage_tracker.hpp>
 #include <rtrain/model/reduction/sparse_mean.hpp>
@@ -77,7 +76,6 @@ public:
         std::function<void()> end; ///< not of passes that this rank only shadows
     };
     void set_pass_hooks(PassHooks hooks) { pass_hooks_ = std::move(hooks); }
-
     void enter_backward() { store_->enter_backward(); }
     /// Weights the next passes for the loop's current batch.
     void follow_batch() {
@@ -110,7 +108,6 @@ public:
 
     void save_hooks(RankStateWriter& out) const { store_->save(out); }
     void load_hooks(const StateReader& in) { store_->load(in); }
-
     void set_join(JoinedRanks* joined, std::size_t model) {
         joined_ = joined;
         joined_as_ = model;
@@ -151,7 +148,12 @@ private:
         return options_.weight_by_rows && options_.group == nullptr && joined_ == nullptr;
     }
 
+    [[nodiscard]] AnyBackend* ranks_with_means() const override {
+        return has_means_ && joined_ == nullptr ? &backend_ : nullptr;
+    }
+
     void gradient_ready(std::size_t index) override {
+        has_means_ = false;
         if (pass_.consume_interruption()) { // gradients of that pass do not count
             use_.forget_used();
         }
@@ -203,11 +205,7 @@ private:
     /// place: otherwise gradients of two passes would be added up.
     void settle_cut_pass() {
         const std::size_t started = syncs_ ? store_->started() : 0;
-        require_same(backend_, "RT-M26", static_cast<std::int64_t>(started), [] {
-            return "an exception has ended a backward pass, but not on all ranks at the same "
-                   "place; let it leave the training function, and the run resumes from its newest "
-                   "checkpoint";
-        });
+        require_cut_alike(backend_, static_cast<std::int64_t>(started));
         if (syncs_) {
             store_->wait();
         }
@@ -310,6 +308,7 @@ private:
                              : std::nullopt;
         finalize_gradients();
         weight_.end_pass();
+        has_means_ = true;
         if (!shadows_) {
             pass_hooks_.end();
         }
@@ -388,8 +387,9 @@ private:
     std::vector<ParameterHook> hooks_;
     BackwardPass pass_{[this] { end_backward(); }};
     bool sync_ = true;
-    bool syncs_ = true;    ///< the current pass does
-    bool shadows_ = false; ///< the current pass has nothing from this rank
+    bool syncs_ = true;      ///< the current pass does
+    bool shadows_ = false;   ///< the current pass has nothing from this rank
+    bool has_means_ = false; ///< since which no gradient has been added
     JoinedRanks* joined_ = nullptr;
     std::size_t joined_as_ = 0;
     BatchWeight weight_{parameters_};

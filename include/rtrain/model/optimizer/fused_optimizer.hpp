@@ -9,6 +9,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/model/optimizer/node_step.hpp>
 #include <rtrain/model/optimizer/sharded_optimizer_base.hpp>
 #include <rtrain/model/parameters/recording.hpp>
 
@@ -19,6 +20,7 @@
 #include <algorithm>
 #include <array>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -71,6 +73,8 @@ template <>
 struct Fused<torch::optim::SGD> {
     using Options = torch::optim::SGDOptions;
 
+    /// The most tensors that advance() puts into `kept`.
+    static std::size_t moments(const Options& options) { return options.momentum() == 0 ? 0 : 1; }
     /// Puts the momentum into `kept`; returns 0 on its first step.
     static std::int64_t advance(OptimizerStates& states, const Options& options,
                                 const at::Tensor& key, const at::Tensor& parameter,
@@ -109,6 +113,7 @@ template <class OptionsOfAdam, class State>
 struct FusedAdam {
     using Options = OptionsOfAdam;
 
+    static std::size_t moments(const Options& options) { return options.amsgrad() ? 3 : 2; }
     /// Puts the moments into `kept`; returns the number of this step, from 1.
     static std::int64_t advance(OptimizerStates& states, const Options& options,
                                 const at::Tensor& key, const at::Tensor& parameter,
@@ -205,13 +210,16 @@ concept Fusible = std::derived_from<O, torch::optim::Optimizer> && requires {
 /// auto optimizer = worker.prepare(torch::optim::Adam(model->parameters(), 1e-3));
 /// @endcode
 ///
-/// For a sharded model, holds and steps this rank's parts; step() is then *collective*.
+/// For a sharded model, holds and steps this rank's parts; step() is then *collective*. So it is
+/// for a large model whose copies on the ranks of a node have the same gradients: each rank steps a
+/// slice, in memory that the node shares (node_step.hpp).
 template <detail::Fusible O>
 class FusedOptimizer final : public detail::ShardedOptimizerBase<O> {
 public:
     explicit FusedOptimizer(O optimizer, const detail::SharedModels& models = {})
         : detail::ShardedOptimizerBase<O>(std::move(optimizer), models) {}
-    FusedOptimizer(FusedOptimizer&& other) : detail::ShardedOptimizerBase<O>(std::move(other)) {}
+    FusedOptimizer(FusedOptimizer&& other)
+        : detail::ShardedOptimizerBase<O>(std::move(other)), node_(std::move(other.node_)) {}
 
     void loaded(const at::Tensor& parameter) override {
         detail::ShardedOptimizerBase<O>::loaded(parameter);
@@ -229,13 +237,25 @@ private:
 
     void step_now() override {
         const torch::NoGradGuard no_grad;
+        std::size_t moments = 0;
+        for (auto& group : this->param_groups()) {
+            moments = std::max(moments, Kernel::moments(options_of(group)));
+        }
+        together_ = !this->parts_.any() && node_.begin(*this, moments);
         for (auto& group : this->param_groups()) {
             step_group(group);
         }
+        if (together_) {
+            node_.end();
+        }
+    }
+
+    static const typename Kernel::Options& options_of(torch::optim::OptimizerParamGroup& group) {
+        return static_cast<const typename Kernel::Options&>(group.options());
     }
 
     void step_group(torch::optim::OptimizerParamGroup& group) {
-        const auto& options = static_cast<const typename Kernel::Options&>(group.options());
+        const auto& options = options_of(group);
         auto* const recording = detail::Recording::current();
         for (at::Tensor& parameter : group.params()) {
             if (parameter.grad().defined()) {
@@ -303,6 +323,9 @@ private:
         detail::lay_out_as(gradient, dense);
         std::array<at::Tensor, 3> kept;
         const auto step = Kernel::advance(this->state(), options, parameter, dense, kept);
+        if (together_) {
+            node_.cut(*this, parameter, {dense, gradient, kept});
+        }
         detail::FusedBatch& batch = batch_for(dense, step);
         batch.parameters.push_back(std::move(dense));
         batch.gradients.push_back(std::move(gradient));
@@ -339,6 +362,8 @@ private:
         return *free;
     }
 
+    detail::NodeStep node_;
+    bool together_ = false; ///< the ranks of the node make the current step
     std::vector<detail::FusedBatch> batches_;
     std::vector<std::pair<at::Tensor, at::Tensor>> dense_copies_; ///< of scattered parameters
     std::shared_ptr<int> recorded_ = std::make_shared<int>();     ///< replaced: graphs are stale

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Errors for missing and non-finite gradients.
+/// Errors for missing and non-finite gradients, and for backward passes that ended early.
 #pragma once
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/model/parameters/buckets.hpp>
+#include <rtrain/model/parameters/require_same.hpp>
 
 #include <cstdint>
 #include <string>
@@ -43,6 +44,16 @@ namespace rtrain::detail {
                             " since prepare(); no optimizer has used it. Check the loss and the "
                             "batch of this step, lower the learning rate or clip gradients; with a "
                             "GradScaler, turn check_gradients off"));
+}
+
+/// Throws ModelError [RT-M26] unless an exception has ended backward after as many reductions on
+/// all ranks. *Collective.*
+inline void require_cut_alike(AnyBackend& backend, std::int64_t started) {
+    require_same(backend, "RT-M26", started, [] {
+        return "an exception has ended a backward pass, but not on all ranks at the same place; "
+               "let it leave the training function, and the run resumes from its newest "
+               "checkpoint";
+    });
 }
 
 } // namespace rtrain::detail

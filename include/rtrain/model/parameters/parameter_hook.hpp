@@ -20,9 +20,14 @@
 
 namespace rtrain::detail {
 
+class AnyBackend;
+
 /// Receives gradients, parameter by parameter, while backward runs.
 class GradientListener {
 public:
+    /// The ranks that all have the means as gradients now, so that a step of one is that of all;
+    /// null if this rank may differ.
+    [[nodiscard]] virtual AnyBackend* ranks_with_means() const { return nullptr; }
     /// Called when `parameter.grad()` holds backward's gradient; it may be undefined, when a custom
     /// function has returned no gradient.
     virtual void gradient_ready(std::size_t parameter) = 0;
@@ -69,6 +74,19 @@ public:
             living += hook->link->living ? 1 : 0;
         }
         return living;
+    }
+
+    /// The listener of a tensor's gradients, owned by its hook; null without one.
+    [[nodiscard]] static std::shared_ptr<const GradientListener>
+    listener(const at::Tensor& tensor) {
+        const auto* const meta = torch::autograd::impl::get_autograd_meta(tensor);
+        const auto* hook = meta == nullptr ? nullptr : ours(meta->post_acc_grad_hooks_);
+        while (hook != nullptr && !hook->link->living) {
+            hook = ours(hook->below);
+        }
+        return hook == nullptr
+                   ? nullptr
+                   : std::shared_ptr<const GradientListener>(hook->link, hook->link->listener);
     }
 
     /// True if gradients still reach this hook; false when another hook has replaced it.
