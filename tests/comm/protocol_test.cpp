@@ -236,14 +236,13 @@ TEST_CASE("SharedWriter.both_ways_write_the_same") {
             }
         }
         for (const std::size_t bytes : {elements, std::min(elements * 4, std::size_t{119000})}) {
-            Memory memory(bytes + 64);
-            for (int again = 0; again < 4; ++again) {
-                std::byte* const to = memory.data() + 5 * again; // aligned to 16 bytes once
-                writer.copy(to, reinterpret_cast<const std::byte*>(from.data()) + 1, bytes);
-                CHECK(std::memcmp(to, reinterpret_cast<const std::byte*>(from.data()) + 1, bytes) ==
-                      0);
-                CHECK(to[bytes] == std::byte{0});
-                std::fill(to, to + bytes, std::byte{0});
+            Memory to(bytes + 64);
+            for (int again = 0; again < 3; ++again) {
+                writer.copy(to.data(), reinterpret_cast<const std::byte*>(from.data()) + 1, bytes);
+                CHECK(std::memcmp(to.data(), reinterpret_cast<const std::byte*>(from.data()) + 1,
+                                  bytes) == 0);
+                CHECK(to.data()[bytes] == std::byte{0});
+                std::fill(to.data(), to.data() + bytes, std::byte{0});
             }
         }
     }

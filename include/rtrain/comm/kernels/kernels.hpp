@@ -6,7 +6,6 @@
 
 #include <rtrain/comm/kernels/exact_sum.hpp>
 #include <rtrain/comm/kernels/reduce_op.hpp>
-#include <rtrain/comm/kernels/streaming_stores.hpp>
 
 #include <c10/core/ScalarType.h>
 
@@ -23,11 +22,10 @@ namespace rtrain::comm {
 struct Reduction {
     at::ScalarType type;
     ReduceOp op;
-    int divisor = 1;      ///< of sums: the number of ranks, for a mean
-    bool streams = false; ///< writes targets after the first with streaming stores
+    int divisor = 1; ///< of sums: the number of ranks, for a mean
 
     /// targets[*][i] = sources[0][i] op sources[1][i] op ... for `elements` elements. A target may
-    /// be a source, but no other overlap is allowed. The caller fences streaming stores.
+    /// be a source, but no other overlap is allowed.
     void run(std::span<std::byte* const> targets, std::span<const std::byte* const> sources,
              std::int64_t elements) const;
 };
@@ -128,9 +126,9 @@ template <class W>
 }
 
 template <class T, class Op>
-[[gnu::always_inline]] inline void
-reduce_blocks(const Reduction& how, std::span<std::byte* const> targets,
-              std::span<const std::byte* const> sources, std::int64_t elements) {
+[[gnu::always_inline]] inline void reduce_blocks(std::span<std::byte* const> targets,
+                                                 std::span<const std::byte* const> sources,
+                                                 std::int64_t elements, int divisor) {
     constexpr std::int64_t block = 8192 / static_cast<std::int64_t>(sizeof(Wide<T>));
     alignas(64) Wide<T> buffer[static_cast<std::size_t>(block)];
     const auto part = [](const std::byte* data, std::int64_t begin) {
@@ -159,30 +157,27 @@ reduce_blocks(const Reduction& how, std::span<std::byte* const> targets,
             left = sum;
         }
         if constexpr (std::is_floating_point_v<Wide<T>>) {
-            if (how.divisor > 1) {
-                divide(sum, static_cast<Wide<T>>(how.divisor), count);
+            if (divisor > 1) {
+                divide(sum, static_cast<Wide<T>>(divisor), count);
             }
         }
-        T* const first = reinterpret_cast<T*>(targets[0]) + begin;
-        if constexpr (is_half<T>) {
-            std::copy_n(sum, count, first);
-        } else if (!in_target) {
-            std::memcpy(first, sum, bytes);
-        }
-        const auto* const result = reinterpret_cast<const std::byte*>(first);
-        for (std::byte* target : targets.subspan(1)) {
-            std::byte* const to = target + static_cast<std::size_t>(begin) * sizeof(T);
-            how.streams ? stream(to, result, bytes) : void(std::memcpy(to, result, bytes));
+        for (std::byte* target : targets.subspan(in_target ? 1 : 0)) {
+            T* const to = reinterpret_cast<T*>(target) + begin;
+            if constexpr (is_half<T>) {
+                std::copy_n(sum, count, to);
+            } else {
+                std::memcpy(to, sum, bytes);
+            }
         }
     }
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
 template <class T, class Op>
-[[gnu::target("avx2")]] void reduce_avx2(const Reduction& how, std::span<std::byte* const> targets,
+[[gnu::target("avx2")]] void reduce_avx2(std::span<std::byte* const> targets,
                                          std::span<const std::byte* const> sources,
-                                         std::int64_t elements) {
-    reduce_blocks<T, Op>(how, targets, sources, elements);
+                                         std::int64_t elements, int divisor) {
+    reduce_blocks<T, Op>(targets, sources, elements, divisor);
 }
 #endif
 
@@ -209,28 +204,28 @@ template <class T, class Op>
 }
 
 template <class T, class Op>
-void reduce(const Reduction& how, std::span<std::byte* const> targets,
-            std::span<const std::byte* const> sources, std::int64_t elements) {
+void reduce(std::span<std::byte* const> targets, std::span<const std::byte* const> sources,
+            std::int64_t elements, int divisor) {
 #if defined(__x86_64__) && defined(__GNUC__)
     if (__builtin_cpu_supports("avx2")) {
-        reduce_avx2<T, Op>(how, targets, sources, elements);
+        reduce_avx2<T, Op>(targets, sources, elements, divisor);
         return;
     }
 #endif
-    reduce_blocks<T, Op>(how, targets, sources, elements);
+    reduce_blocks<T, Op>(targets, sources, elements, divisor);
 }
 
 template <class T>
-void reduce(const Reduction& how, std::span<std::byte* const> targets,
-            std::span<const std::byte* const> sources, std::int64_t elements) {
-    switch (how.op) {
+void reduce(ReduceOp op, std::span<std::byte* const> targets,
+            std::span<const std::byte* const> sources, std::int64_t elements, int divisor) {
+    switch (op) {
     case ReduceOp::sum:
     case ReduceOp::mean:
-        return reduce<T, Sum>(how, targets, sources, elements);
+        return reduce<T, Sum>(targets, sources, elements, divisor);
     case ReduceOp::min:
-        return reduce<T, Min>(how, targets, sources, elements);
+        return reduce<T, Min>(targets, sources, elements, divisor);
     case ReduceOp::max:
-        return reduce<T, Max>(how, targets, sources, elements);
+        return reduce<T, Max>(targets, sources, elements, divisor);
     }
 }
 
@@ -240,37 +235,36 @@ inline void Reduction::run(std::span<std::byte* const> targets,
                            std::span<const std::byte* const> sources, std::int64_t elements) const {
     switch (type) {
     case at::kComplexFloat:
-        return kernels::reduce<float>(*this, targets, sources, 2 * elements);
+        return kernels::reduce<float>(op, targets, sources, 2 * elements, divisor);
     case at::kComplexDouble:
-        return kernels::reduce<double>(*this, targets, sources, 2 * elements);
+        return kernels::reduce<double>(op, targets, sources, 2 * elements, divisor);
     case at::kFloat:
-        return kernels::reduce<float>(*this, targets, sources, elements);
+        return kernels::reduce<float>(op, targets, sources, elements, divisor);
     case at::kDouble:
-        return kernels::reduce<double>(*this, targets, sources, elements);
+        return kernels::reduce<double>(op, targets, sources, elements, divisor);
     case at::kHalf:
-        return kernels::reduce<c10::Half>(*this, targets, sources, elements);
+        return kernels::reduce<c10::Half>(op, targets, sources, elements, divisor);
     case at::kBFloat16:
-        return kernels::reduce<c10::BFloat16>(*this, targets, sources, elements);
+        return kernels::reduce<c10::BFloat16>(op, targets, sources, elements, divisor);
     case at::kChar:
-        return kernels::reduce<std::int8_t>(*this, targets, sources, elements);
+        return kernels::reduce<std::int8_t>(op, targets, sources, elements, divisor);
     case at::kByte:
-        return kernels::reduce<std::uint8_t>(*this, targets, sources, elements);
+        return kernels::reduce<std::uint8_t>(op, targets, sources, elements, divisor);
     case at::kBool: // true + true is true
-        return op == ReduceOp::sum
-                   ? kernels::reduce<std::uint8_t, kernels::Max>(*this, targets, sources, elements)
-                   : kernels::reduce<std::uint8_t>(*this, targets, sources, elements);
+        return kernels::reduce<std::uint8_t>(op == ReduceOp::sum ? ReduceOp::max : op, targets,
+                                             sources, elements, divisor);
     case at::kShort:
-        return kernels::reduce<std::int16_t>(*this, targets, sources, elements);
+        return kernels::reduce<std::int16_t>(op, targets, sources, elements, divisor);
     case at::kUInt16:
-        return kernels::reduce<std::uint16_t>(*this, targets, sources, elements);
+        return kernels::reduce<std::uint16_t>(op, targets, sources, elements, divisor);
     case at::kInt:
-        return kernels::reduce<std::int32_t>(*this, targets, sources, elements);
+        return kernels::reduce<std::int32_t>(op, targets, sources, elements, divisor);
     case at::kUInt32:
-        return kernels::reduce<std::uint32_t>(*this, targets, sources, elements);
+        return kernels::reduce<std::uint32_t>(op, targets, sources, elements, divisor);
     case at::kLong:
-        return kernels::reduce<std::int64_t>(*this, targets, sources, elements);
+        return kernels::reduce<std::int64_t>(op, targets, sources, elements, divisor);
     case at::kUInt64:
-        return kernels::reduce<std::uint64_t>(*this, targets, sources, elements);
+        return kernels::reduce<std::uint64_t>(op, targets, sources, elements, divisor);
     default:
         require_reducible(type, op);
     }

@@ -8,51 +8,34 @@
 /// and the faster one is used; ranks choose independently.
 #pragma once
 
-#include <rtrain/comm/kernels/streaming_stores.hpp>
-
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace rtrain::comm {
 
 /// Writes are visible to any thread that sees a later release store.
 class SharedWriter {
 public:
+    /// Copies; `to` is aligned to 16 bytes.
     void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-        write(bytes, [&](bool around) {
-            around ? kernels::stream(to, from, bytes) : void(std::memcpy(to, from, bytes));
-        });
+        if (bytes > 0) {
+            write(
+                bytes, [&] { std::memcpy(to, from, bytes); }, [&] { stream(to, from, bytes); });
+        }
     }
 
     /// to[i] = from[i] * factor; `through_caches()` does it in the ordinary way. No overlap.
     template <class ThroughCaches>
     void scale(float* to, const float* from, float factor, std::int64_t elements,
                ThroughCaches&& through_caches) {
-        write(static_cast<std::size_t>(elements) * sizeof(float), [&](bool around) {
-            around ? kernels::stream_scaled(to, from, factor, elements) : through_caches();
-        });
-    }
-
-    /// Calls `way(around)`, which writes `bytes`: with streaming stores if `around`, otherwise
-    /// through the caches. One writer is for writes of one kind, because it compares their times.
-    template <class Way>
-    void write(std::size_t bytes, Way&& way) {
-        constexpr std::size_t worth_timing = std::size_t{16} << 10;
-        if (bytes < worth_timing) {
-            way(false);
-            return;
-        }
-        const bool around = takes_around();
-        const auto begun = Clock::now();
-        way(around);
-        if (around) {
-            kernels::fence_streaming_stores();
-        }
-        const std::chrono::duration<double, std::nano> taken = Clock::now() - begun;
-        (around ? around_ : through_).add(taken.count() / static_cast<double>(bytes));
+        write(static_cast<std::size_t>(elements) * sizeof(float), through_caches,
+              [&] { stream_scaled(to, from, factor, elements); });
     }
 
 private:
@@ -66,25 +49,68 @@ private:
         }
     };
 
-    /// The better way; at times the other one, in case it has become better.
-    [[nodiscard]] bool takes_around() {
+    template <class Through, class Around>
+    void write(std::size_t bytes, Through&& through, Around&& around) {
+        constexpr std::size_t worth_timing = std::size_t{16} << 10;
+        if (bytes < worth_timing) {
+            through();
+            return;
+        }
+        const bool other_way = ++writes_ % 32 == 0;
         // Data written through the caches is faster to read, which this factor accounts for.
         constexpr double readers_gain = 2;
-        const double through = through_.ns_per_byte;
-        const double around = readers_gain * around_.ns_per_byte;
-        const bool better = through > around;
-        if (through == 0 || around == 0 || --until_trial_ > 0) {
-            return better;
+        const bool better = through_.ns_per_byte <= readers_gain * around_.ns_per_byte;
+        const bool cached = better != other_way;
+        const auto begun = Clock::now();
+        if (cached) {
+            through();
+        } else {
+            around();
         }
-        constexpr double seldom = 32;
-        const double worse = std::max(through, around) / std::min(through, around);
-        until_trial_ = static_cast<int>(seldom * std::min(worse, seldom));
-        return !better;
+        const std::chrono::duration<double, std::nano> taken = Clock::now() - begun;
+        (cached ? through_ : around_).add(taken.count() / static_cast<double>(bytes));
     }
+
+#if defined(__SSE2__)
+    static void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
+        for (; bytes >= sizeof(__m128i); bytes -= sizeof(__m128i)) {
+            _mm_stream_si128(reinterpret_cast<__m128i*>(to),
+                             _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+            to += sizeof(__m128i);
+            from += sizeof(__m128i);
+        }
+        std::memcpy(to, from, bytes);
+        _mm_sfence(); // streaming stores are not ordered by a release store
+    }
+
+    static void stream_scaled(float* to, const float* from, float factor, std::int64_t elements) {
+        for (; elements > 0 && reinterpret_cast<std::uintptr_t>(to) % sizeof(__m128) != 0;
+             --elements) {
+            *to++ = *from++ * factor;
+        }
+        const __m128 factors = _mm_set1_ps(factor);
+        for (; elements >= 4; elements -= 4, to += 4, from += 4) {
+            _mm_stream_ps(to, _mm_mul_ps(_mm_loadu_ps(from), factors));
+        }
+        for (; elements > 0; --elements) {
+            *to++ = *from++ * factor;
+        }
+        _mm_sfence();
+    }
+#else
+    static void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
+        std::memcpy(to, from, bytes);
+    }
+    static void stream_scaled(float* to, const float* from, float factor, std::int64_t elements) {
+        for (std::int64_t i = 0; i < elements; ++i) {
+            to[i] = from[i] * factor;
+        }
+    }
+#endif
 
     Speed through_;
     Speed around_;
-    int until_trial_ = 32;
+    unsigned writes_ = 0;
 };
 
 } // namespace rtrain::comm

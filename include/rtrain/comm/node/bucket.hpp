@@ -12,7 +12,6 @@
 #include <rtrain/comm/kernels/kernels.hpp>
 #include <rtrain/comm/kernels/slices.hpp>
 #include <rtrain/comm/memory/shared_memory.hpp>
-#include <rtrain/comm/memory/shared_writer.hpp>
 #include <rtrain/comm/memory/stages.hpp>
 #include <rtrain/comm/node/bucket_pieces.hpp>
 #include <rtrain/comm/node/node.hpp>
@@ -238,19 +237,9 @@ private:
     /// Reduces `elements` at pointers_, by rank, times factors_ other than 0. Writes the result
     /// there: of all ranks, or with several nodes of this one.
     [[nodiscard]] bool reduce(std::int64_t elements) {
-        bool finite = true;
-        if (across_) {
-            return reduce_blocks(elements, here_);
-        }
-        writer_.write(static_cast<std::size_t>(elements) * element_, [&](bool around) {
-            Reduction reduction = here_;
-            reduction.streams = around;
-            finite = reduce_blocks(elements, reduction);
-        });
-        return finite;
-    }
-
-    [[nodiscard]] bool reduce_blocks(std::int64_t elements, const Reduction& reduction) {
+        const auto own = static_cast<std::size_t>(node_->rank());
+        const std::span<std::byte*> all(pointers_);
+        const auto targets = across_ ? all.subspan(own, 1) : all;
         const bool check = checks_ && !across_;
         const bool scales =
             std::any_of(factors_.begin(), factors_.end(), [](float factor) { return factor != 0; });
@@ -269,23 +258,12 @@ private:
                     sources_[rank] = to;
                 }
             }
-            collect_targets();
-            reduction.run(targets_, sources_, count);
-            finite = finite && (!check || all_finite(call_.type, targets_[0], count));
+            here_.run(targets, sources_, count);
+            finite = finite && (!check || all_finite(call_.type, targets[0], count));
             const auto bytes = static_cast<std::size_t>(count) * element_;
             std::for_each(pointers_.begin(), pointers_.end(), [&](auto& data) { data += bytes; });
         }
         return finite;
-    }
-
-    /// targets_ = this rank's part of pointers_, then those of the others on the only node.
-    void collect_targets() {
-        const auto own = pointers_.begin() + node_->rank();
-        targets_.assign(own, own + 1);
-        if (!across_) {
-            targets_.insert(targets_.end(), pointers_.begin(), own);
-            targets_.insert(targets_.end(), own + 1, pointers_.end());
-        }
     }
 
     void hand_out() {
@@ -320,9 +298,7 @@ private:
     std::vector<std::byte*> pointers_; ///< by rank: what is reduced next
     std::vector<float> factors_;       ///< of it; 0: as it is
     std::vector<const std::byte*> sources_;
-    std::vector<std::byte*> targets_; ///< this rank's first
-    std::vector<std::byte> scaled_;   ///< a block for each rank
-    SharedWriter writer_;
+    std::vector<std::byte> scaled_; ///< a block for each rank
     Phase phase_ = Phase::done;
     bool checks_ = false;
     bool finite_ = true;

@@ -169,7 +169,7 @@ private:
         reduction.run({&data, 1}, sources_, elements);
     }
 
-    /// sources_ = this rank's part of a reduction, at `own`, and the others' in their slots.
+    /// sources_ = what this rank contributes, at `own`, and what the others do, in their slots.
     void collect_sources(const std::byte* own, std::size_t begin) {
         sources_.clear();
         for (int rank = 0; rank < size(); ++rank) {
@@ -184,91 +184,62 @@ private:
         std::byte* all = nullptr;
         const Reduction* reduction = nullptr;
     };
-
-    /// Piece k of each rank's slice. A slot has `room` for one of each rank, and a reduced one.
-    struct Layout {
-        Slices slices;
-        std::size_t element;
-        std::size_t room;
-
-        [[nodiscard]] std::int64_t piece() const {
-            return static_cast<std::int64_t>(room / element);
-        }
-        [[nodiscard]] std::int64_t pieces() const {
-            return (slices.longest + piece() - 1) / piece();
-        }
-        [[nodiscard]] std::size_t room_of(int part) const {
-            return static_cast<std::size_t>(part) * room;
-        }
-        [[nodiscard]] std::int64_t count(int part, std::int64_t k) const {
-            return std::clamp<std::int64_t>(slices.count(part) - k * piece(), 0, piece());
-        }
-        [[nodiscard]] std::size_t bytes(int part, std::int64_t k) const {
-            return static_cast<std::size_t>(count(part, k)) * element;
-        }
-        [[nodiscard]] std::size_t offset(int part, std::int64_t k) const {
-            return static_cast<std::size_t>(slices.begin(part) + k * piece()) * element;
-        }
-    };
-
     /// A reduce-scatter of `data` into `own`, with a `reduction`, and an all-gather of `own` into
     /// `all`, unless that is null. In one round piece k is published and piece k - 1, reduced
     /// meanwhile, collected: one barrier a piece.
     void in_pieces(const Call& call, const Pieces& of) {
-        const std::size_t room = slot_bytes / static_cast<std::size_t>(size() + 1) / 64 * 64;
-        const Layout layout{of.slices, c10::elementSize(call.type), room};
+        const Slices& slices = of.slices;
+        std::byte* const all = of.all;
+        const Reduction* const reduction = of.reduction;
+        const std::size_t element = c10::elementSize(call.type);
         const int mine = rounds_.rank();
-        const std::int64_t pieces = layout.pieces();
+        // A slot holds a piece for each rank, and a reduced one.
+        const std::size_t room = slot_bytes / static_cast<std::size_t>(size() + 1) / 64 * 64;
+        const auto piece = static_cast<std::int64_t>(room / element);
+        const std::int64_t pieces = (slices.longest + piece - 1) / piece;
+        const auto room_of = [&](int part) { return static_cast<std::size_t>(part) * room; };
+        const auto count = [&](int part, std::int64_t k) {
+            return std::clamp<std::int64_t>(slices.count(part) - k * piece, 0, piece);
+        };
+        const auto bytes = [&](int part, std::int64_t k) {
+            return static_cast<std::size_t>(count(part, k)) * element;
+        };
+        const auto offset = [&](int part, std::int64_t k) {
+            return static_cast<std::size_t>(slices.begin(part) + k * piece) * element;
+        };
         if (pieces == 0) {
             meet(call);
         }
-        for (std::int64_t k = of.reduction != nullptr ? 0 : 1; k <= pieces && pieces > 0; ++k) {
+        for (std::int64_t k = reduction != nullptr ? 0 : 1; k <= pieces && pieces > 0; ++k) {
             std::byte* const slot = rounds_.next_slot();
-            if (k > 0 && layout.count(mine, k - 1) > 0) {
-                finish_own(of, layout, k - 1);
+            std::byte* const reduced = slot + room_of(size());
+            if (k > 0 && count(mine, k - 1) > 0) {
+                std::byte* const result =
+                    of.own + static_cast<std::size_t>((k - 1) * piece) * element;
+                if (reduction != nullptr) {
+                    collect_sources(of.data + offset(mine, k - 1), room_of(mine));
+                    reduction->run({&result, 1}, sources_, count(mine, k - 1));
+                }
+                if (all != nullptr) {
+                    writer_.copy(reduced, result, bytes(mine, k - 1));
+                }
             }
-            if (k == pieces && of.all == nullptr) {
+            if (k == pieces && all == nullptr) {
                 break;
             }
-            for (int part = 0; part < size() && of.reduction != nullptr; ++part) {
-                if (part != mine && k < pieces && layout.count(part, k) > 0) {
-                    writer_.copy(slot + layout.room_of(part), of.data + layout.offset(part, k),
-                                 layout.bytes(part, k));
+            for (int part = 0; part < size() && reduction != nullptr; ++part) {
+                if (part != mine && k < pieces && count(part, k) > 0) {
+                    writer_.copy(slot + room_of(part), of.data + offset(part, k), bytes(part, k));
                 }
             }
             meet(call);
-            for (int part = 0; part < size() && of.all != nullptr && k > 0; ++part) {
-                if (part != mine && layout.count(part, k - 1) > 0) {
-                    std::memcpy(of.all + layout.offset(part, k - 1),
-                                rounds_.published_slot(part) + layout.room_of(size()),
-                                layout.bytes(part, k - 1));
+            for (int part = 0; part < size() && all != nullptr && k > 0; ++part) {
+                if (part != mine && count(part, k - 1) > 0) {
+                    std::memcpy(all + offset(part, k - 1),
+                                rounds_.published_slot(part) + room_of(size()), bytes(part, k - 1));
                 }
             }
         }
-    }
-
-    /// Reduces piece k of this rank's slice, if there is a reduction, and writes it to the next
-    /// slot, if all gather it: in one pass, while it is in the L1 cache.
-    void finish_own(const Pieces& of, const Layout& layout, std::int64_t k) {
-        const int mine = rounds_.rank();
-        const std::size_t bytes = layout.bytes(mine, k);
-        std::byte* const targets[] = {of.own + static_cast<std::size_t>(k * layout.piece()) *
-                                                   layout.element,
-                                      rounds_.next_slot() + layout.room_of(size())};
-        if (of.reduction == nullptr) {
-            writer_.copy(targets[1], targets[0], bytes);
-            return;
-        }
-        collect_sources(of.data + layout.offset(mine, k), layout.room_of(mine));
-        if (of.all == nullptr) {
-            of.reduction->run({targets, 1}, sources_, layout.count(mine, k));
-            return;
-        }
-        result_writer_.write(bytes, [&](bool around) {
-            Reduction reduction = *of.reduction;
-            reduction.streams = around;
-            reduction.run(targets, sources_, layout.count(mine, k));
-        });
     }
 
     Group& group_;
@@ -277,7 +248,6 @@ private:
     DoubleBufferedExchange<Call> rounds_;
     CollectiveLog<Call> record_;
     SharedWriter writer_;
-    SharedWriter result_writer_;
     std::vector<const std::byte*> sources_;
 };
 
