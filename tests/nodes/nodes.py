@@ -4,6 +4,7 @@
 
     python3 tests/nodes/nodes.py 2,2 build/release/tests/mpi_tests    # 2 nodes x 2 ranks
     python3 tests/nodes/nodes.py --alone --cut 1:5 1,1 PROGRAM...
+    python3 tests/nodes/nodes.py --rate 10gbit 2,2 PROGRAM...
 
 With --alone the program starts mpirun itself, with the arguments in RTRAIN_TEST_MPIRUN_ARGS. --cut
 takes node 1 off the network 5 s after the program has begun, or, with --once FILE, has written that
@@ -13,7 +14,8 @@ Each node is a set of Linux namespaces: its own network (one interface, eth0, on
 host name, /dev/shm and System V IPC. mpirun runs on the first node, n0, and reaches the others
 through `agent`, which takes the place of ssh; a first node with 0 ranks has only the driver. /tmp
 and the rest of the file system are shared, as NFS would be; with --own-tmp, each node has a $TMPDIR
-of its own. With --numa, cores seem to be those of two NUMA nodes. What crosses between nodes can be
+of its own. With --numa, cores seem to be those of two NUMA nodes. With --rate, a node sends no
+faster than that (tc's token bucket, which the kernel must have). What crosses between nodes can be
 counted: `ip -s link`, or /proc/self/net/dev.
 
 Everything runs in a PID namespace that dies with this script, and interfaces and mounts die with
@@ -80,7 +82,7 @@ def require_namespaces():
         sys.exit(SKIPPED)
 
 
-def start_node(number, more):
+def start_node(number, more, rate):
     """A process that holds the namespaces of one node, which is connected to the bridge."""
     name = f"n{number}"
     holder = subprocess.Popen(
@@ -95,13 +97,18 @@ def start_node(number, more):
     )
     if holder.stdout.readline() != "ready\n":
         sys.exit(f"nodes.py: node {name} did not start")
-    inside = f"nsenter --target {holder.pid} --net ip"
-    for line in (
+    inside = f"nsenter --target {holder.pid} --net"
+    lines = [
         f"ip link add {name} type veth peer name eth0 netns {holder.pid}",
         f"ip link set {name} master switch up",
-        f"{inside} address add {NETWORK}.{number + 1}/24 dev eth0",
-        f"{inside} link set eth0 up",
-    ):
+        f"{inside} ip address add {NETWORK}.{number + 1}/24 dev eth0",
+        f"{inside} ip link set eth0 up",
+    ]
+    if rate:
+        lines.append(
+            f"{inside} tc qdisc add dev eth0 root tbf rate {rate} burst 256kb latency 100ms"
+        )
+    for line in lines:
         subprocess.run(line.split(), check=True)
     (SCRATCH / f"{name}.pid").write_text(str(holder.pid))
 
@@ -131,7 +138,7 @@ def play(options):
     if options.own_tmp:
         more += f"mount -t tmpfs tmpfs {SCRATCH}/tmp;"
     for number in nodes:
-        start_node(number, more)
+        start_node(number, more, options.rate)
     environment = {
         **os.environ,
         "RTRAIN_NODES": ",".join(map(str, options.ranks)),
@@ -182,6 +189,7 @@ def parse_arguments():
     parser.add_argument("--once", type=pathlib.Path, help="see above")
     parser.add_argument("--numa", action="store_true", help="see above")
     parser.add_argument("--own-tmp", action="store_true", help="see above")
+    parser.add_argument("--rate", help="such as 10gbit, see above")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("ranks", help="ranks of each node, such as 2,2 or 3,1")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="program and arguments")

@@ -177,33 +177,36 @@ RTRAIN_DOOR ResultGrid TunerCore::search(const Work& work, tune::Slots* slots) {
     auto places = slots == nullptr ? tune::places_for(work.each, this_machine(), most)
                                    : tune::slot_places(slots->ranks(), work.each, most);
     const bool binds = work.cores_of && slots == nullptr; // an mpirun binds its ranks
-    tune::SearchDirectory search(work.plan(), directory_, restore_);
+    std::optional<tune::SearchDirectory> search;
+    search.emplace(work.plan(), directory_, restore_);
     const tune::TrialFunction function = [&](tune::Trial& trial, const Config& config) {
         return trial.place().slot == 0 ? work.function(trial, config) : slots->run(trial);
     };
     constexpr std::uint64_t share_for_states = 4; // a quarter
-    const bool keeps = search.controller().plan().scheduler.has_orders();
+    const bool keeps = search->controller().plan().scheduler.has_orders();
     tune::FunctionRunner(
-        search.controller(), function, std::move(places),
-        {.at_ends = [&] { search.write_state_now_and_then(); },
+        search->controller(), function, std::move(places),
+        {.at_ends = [&] { search->write_state_now_and_then(); },
          .files = work.files,
          .memory_for_states = keeps ? memory_of_this_machine() / share_for_states : 0,
          .cores = binds ? cores_of_this_machine() : std::vector<int>(),
          .cores_of = binds ? work.cores_of : nullptr})
         .run();
-    search.close();
+    search->close();
+    const std::vector<tune::TrialRecord> records = search->controller().records();
+    search.reset(); // its memory is needed for the results
     if (options_.run.console.verbose > 0) {
         console::Screen& screen = console::Screen::current();
-        screen.print(tune::trial_table(search.controller().records(), goal(), screen.columns()));
+        screen.print(tune::trial_table(records, goal(), screen.columns()));
     }
     if (slots != nullptr) {
         boost::json::array trials;
-        for (const tune::TrialRecord& trial : search.controller().records()) {
+        for (const tune::TrialRecord& trial : records) {
             trials.push_back(tune::to_json(trial));
         }
         slots->end({{"directory", directory_.string()}, {"trials", std::move(trials)}});
     }
-    return {directory_, search.controller().records(), goal()};
+    return {directory_, records, goal()};
 }
 
 /// Called by all ranks of one mpirun: rank 0 leads the search, the others run its trials. MPI only

@@ -168,11 +168,16 @@ private:
                             std::size_t bytes, const Reduction& reduction) {
         writer_.copy(rounds_.next_slot(), data, bytes);
         meet(call);
+        collect_sources(data, 0);
+        reduction.run({&data, 1}, sources_, elements);
+    }
+
+    /// sources_ = what this rank contributes, at `own`, and what the others do, in their slots.
+    void collect_sources(const std::byte* own, std::size_t begin) {
         sources_.clear();
         for (int rank = 0; rank < size(); ++rank) {
-            sources_.push_back(rounds_.published_slot(rank));
+            sources_.push_back(rank == rounds_.rank() ? own : rounds_.published_slot(rank) + begin);
         }
-        reduction.run({&data, 1}, sources_, elements);
     }
 
     struct Pieces {
@@ -215,12 +220,7 @@ private:
                 std::byte* const result =
                     of.own + static_cast<std::size_t>((k - 1) * piece) * element;
                 if (reduction != nullptr) {
-                    sources_.clear();
-                    for (int rank = 0; rank < size(); ++rank) {
-                        sources_.push_back(rank == mine
-                                               ? of.data + offset(mine, k - 1)
-                                               : rounds_.published_slot(rank) + room_of(mine));
-                    }
+                    collect_sources(of.data + offset(mine, k - 1), room_of(mine));
                     reduction->run({&result, 1}, sources_, count(mine, k - 1));
                 }
                 if (all != nullptr) {

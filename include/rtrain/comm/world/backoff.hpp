@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Waiting: a rank spins for a few microseconds, then yields its core, then sleeps, so that it does
-/// not occupy the core that another rank computes on.
+/// not occupy the core that another rank computes on. A sleep ends late, by 60 us or, on a busy
+/// machine, milliseconds: a rank yields until that delays the wait by one percent at most.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -29,10 +31,10 @@ public:
         if (rounds_ == spins_) {
             started_ = Clock::now();
         }
-        if (waited() < yield_for) {
+        if (waited() / 100 < nap + lateness) {
             sched_yield();
         } else {
-            std::this_thread::sleep_for(nap);
+            sleep();
         }
     }
 
@@ -56,8 +58,18 @@ private:
 #endif
     }
 
-    static constexpr std::chrono::milliseconds yield_for{20};
     static constexpr std::chrono::microseconds nap{200};
+
+    static void sleep() {
+        const auto begun = Clock::now();
+        std::this_thread::sleep_for(nap);
+        const Clock::duration late = Clock::now() - begun - nap;
+        constexpr Clock::duration longest = std::chrono::milliseconds(5);
+        lateness = (3 * lateness + std::min(late, longest)) / 4;
+    }
+
+    /// A moving average of how late sleeps of this thread end.
+    static inline thread_local Clock::duration lateness = std::chrono::microseconds(60);
 
     int spins_;
     std::int64_t rounds_ = 0;

@@ -172,6 +172,7 @@ public:
     }
     [[nodiscard]] std::vector<TrialRecord> records() const {
         std::vector<TrialRecord> records;
+        records.reserve(state_.trials().all().size());
         for (const LiveTrial& it : state_.trials().all()) {
             records.push_back(it.record);
         }

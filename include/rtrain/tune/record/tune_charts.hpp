@@ -21,9 +21,9 @@
 
 namespace rtrain::tune {
 
-/// A trial on the page.
+/// A trial on the page; its record outlives it.
 struct ChartTrial {
-    TrialRecord record{};
+    const TrialRecord* record;
     std::vector<std::pair<std::int64_t, double>> scores{}; ///< iteration, and the goal's metric
 };
 
@@ -51,7 +51,7 @@ struct Charts {
         internal::Extent y;
         for (const ChartTrial& trial : trials) {
             if (const auto score = last(trial)) {
-                x.add(static_cast<double>(trial.record.number));
+                x.add(static_cast<double>(trial.record->number));
                 y.add(*score);
             }
         }
@@ -66,7 +66,7 @@ struct Charts {
             if (!score) {
                 continue;
             }
-            const double at = svg.at_x(static_cast<double>(trial.record.number));
+            const double at = svg.at_x(static_cast<double>(trial.record->number));
             if (best) {
                 steps.emplace_back(at, svg.at_y(*best));
             }
@@ -105,7 +105,7 @@ struct Charts {
             }
             const std::string title = told(trial, trial.scores.back().second);
             svg.path(points, "curve", title, " opacity=\".45\"");
-            if (trial.record.early) {
+            if (trial.record->early) {
                 svg.dot(points.back().first, points.back().second, title + ", stopped",
                         " style=\"fill:var(--bad)\"");
             }
@@ -161,17 +161,17 @@ struct Charts {
         internal::Extent y;
         std::map<std::string, double> rows;
         for (const ChartTrial& trial : trials) {
-            rows[trial.record.id] = static_cast<double>(trial.record.number);
+            rows[trial.record->id] = static_cast<double>(trial.record->number);
             x.add(0);
-            x.add(static_cast<double>(trial.record.reports));
-            y.add(static_cast<double>(trial.record.number));
+            x.add(static_cast<double>(trial.record->reports));
+            y.add(static_cast<double>(trial.record->number));
         }
         internal::Svg svg(x, y, "training_iteration", "trial");
         for (const ChartTrial& trial : trials) {
-            const double row = svg.at_y(static_cast<double>(trial.record.number));
+            const double row = svg.at_y(static_cast<double>(trial.record->number));
             svg.path(
-                {{svg.at_x(0), row}, {svg.at_x(static_cast<double>(trial.record.reports)), row}},
-                "grid", trial.record.name);
+                {{svg.at_x(0), row}, {svg.at_x(static_cast<double>(trial.record->reports)), row}},
+                "grid", trial.record->name);
         }
         for (const ChartExploit& exploit : exploits) {
             const auto from = rows.find(exploit.donor);
@@ -218,11 +218,11 @@ private:
             if (is_score) {
                 return last(trial);
             }
-            const auto* const value = find(trial.record.config, name);
+            const auto* const value = find(trial.record->config, name);
             return value != nullptr && value->is_number() ? json::number(*value) : std::nullopt;
         }
         [[nodiscard]] std::optional<std::string> text_of(const ChartTrial& trial) const {
-            const auto* const value = find(trial.record.config, name);
+            const auto* const value = find(trial.record->config, name);
             return value == nullptr ? std::nullopt : std::optional(internal::short_text(value));
         }
         void add(const ChartTrial& trial) {
@@ -262,7 +262,7 @@ private:
     [[nodiscard]] std::vector<Axis> all_axes() const {
         std::vector<std::string> names;
         for (const ChartTrial& trial : trials) {
-            internal::names_in(trial.record.config, "", names);
+            internal::names_in(trial.record->config, "", names);
         }
         std::vector<Axis> axes;
         for (const std::string& name : names) {
@@ -288,7 +288,7 @@ private:
     }
 
     [[nodiscard]] std::string told(const ChartTrial& trial, double score) const {
-        return trial.record.name + ": " + goal.metric + " " + track::html::number(score);
+        return trial.record->name + ": " + goal.metric + " " + track::html::number(score);
     }
 };
 

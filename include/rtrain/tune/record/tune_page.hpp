@@ -28,12 +28,13 @@ inline constexpr const char* tune_page_file = "tune.html";
 
 namespace internal {
 
-/// Reads the trials' result.json and pbt_global.txt. Unreadable lines are skipped.
+/// Reads the trials' result.json and pbt_global.txt. Unreadable lines are skipped. `state` outlives
+/// the result.
 [[nodiscard]] inline Charts read_charts(const std::filesystem::path& experiment,
                                         const TunerState& state) {
     Charts charts{.goal = state.goal};
     for (const TrialRecord& trial : state.trials) {
-        ChartTrial shown{.record = trial};
+        ChartTrial shown{.record = &trial};
         const auto file = experiment / trial.directory / track::results_file;
         for (const Config& report : track::read_results(file, 0).reports) {
             if (const auto score = number_at(report, state.goal.metric)) {
@@ -67,8 +68,8 @@ namespace internal {
     std::vector<const TrialRecord*> order;
     std::vector<std::string> names;
     for (const ChartTrial& trial : charts.trials) {
-        order.push_back(&trial.record);
-        names_in(trial.record.config, "", names);
+        order.push_back(trial.record);
+        names_in(trial.record->config, "", names);
     }
     std::stable_sort(order.begin(), order.end(),
                      [&](const TrialRecord* one, const TrialRecord* other) {
@@ -110,7 +111,7 @@ namespace internal {
     for (const ChartTrial& trial : charts.trials) {
         const auto score = Charts::last(trial);
         if (score && (best == nullptr || charts.is_better(*score, best_score))) {
-            best = &trial.record;
+            best = trial.record;
             best_score = *score;
         }
     }
