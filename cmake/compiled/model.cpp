@@ -11,4 +11,4 @@
 #include <rtrain/model/optimizer/shard_step_definitions.hpp>
 #include <rtrain/model/sharded/plan/units_definitions.hpp>
 #include <rtrain/model/sharded/sharded_engine.hpp>
-#include <rtrain/model/sharded/weight_parts_definitions.hpp>
+#include <rtrain/model/weight_parts_definitions.hpp>

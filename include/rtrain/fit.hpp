@@ -123,8 +123,8 @@ public:
 
 private:
     template <class W>
-    [[nodiscard]] auto evaluation(W& worker, const ModuleConfig& config, const Checkpoint& checkpoint,
-                                  const std::string& prefix) const {
+    [[nodiscard]] auto evaluation(W& worker, const ModuleConfig& config,
+                                  const Checkpoint& checkpoint, const std::string& prefix) const {
         return detail::FitEvaluation<M, W, Callbacks...>(
             worker, {config, options_, make_, callbacks_}, checkpoint, prefix);
     }

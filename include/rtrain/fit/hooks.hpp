@@ -6,7 +6,7 @@
 
 #include <rtrain/data/batch/batch.hpp>
 #include <rtrain/fit/step.hpp>
-#include <rtrain/model/sharded/weight_parts.hpp>
+#include <rtrain/model/weight_parts.hpp>
 #include <rtrain/state/state_io.hpp>
 
 #include <ATen/core/Tensor.h>

@@ -61,13 +61,15 @@ concept StepsOptimizer = requires(M& module, Step& step, const std::function<voi
     module.optimizer_step(step, next);
 };
 
+template <class M>
+concept NamesConfig =
+    Described<typename M::Config> || std::constructible_from<M, const typename M::Config&>;
 /// The configuration of a Fit of `M`: the module's member type Config, if it is one.
 template <class M>
 struct ConfigOfModule {
     using type = Config;
 };
-template <class M>
-requires(Described<typename M::Config> || std::constructible_from<M, const typename M::Config&>)
+template <NamesConfig M>
 struct ConfigOfModule<M> {
     using type = typename M::Config;
 };

@@ -6,7 +6,7 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/data/batch/batch.hpp>
 #include <rtrain/fit/step.hpp>
-#include <rtrain/model/sharded/weight_parts.hpp>
+#include <rtrain/model/weight_parts.hpp>
 #include <rtrain/state/state_io.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -89,7 +89,7 @@ class Ema : public AveragedWeights {
 public:
     /// For Fit. Throws ConfigError [RT-F10] for a decay out of range.
     explicit Ema(const EmaOptions& options = {});
-    /// Of a module, or of what worker.prepare() returned. Also throws RT-F19.
+    /// For a module, or what worker.prepare() returned. Also throws RT-F19.
     explicit Ema(detail::WeightParts model, const EmaOptions& options = {});
 
     /// Averages the model's weights in.
@@ -118,7 +118,7 @@ class Swa : public AveragedWeights {
 public:
     /// For Fit. Throws ConfigError [RT-F10] for a negative epoch.
     explicit Swa(const SwaOptions& options = {});
-    /// Of a module, or of what worker.prepare() returned. Throws ConfigError [RT-F19].
+    /// For a module, or what worker.prepare() returned. Throws ConfigError [RT-F19].
     explicit Swa(detail::WeightParts model) : AveragedWeights(std::move(model)) {}
 
     /// Averages the model's weights in.

@@ -70,8 +70,7 @@ RTRAIN_DOOR void AveragedWeights::save(StateWriter& out) const {
     for (std::size_t i = 0; i < averages_.size(); ++i) {
         const std::string name = std::to_string(i);
         if (const auto* const part = model().find_part(i)) {
-            out.elements(name, part->shape, part->begin,
-                         checkpoint::in_rows(*part, averages_[i]));
+            out.elements(name, part->shape, part->begin, checkpoint::in_rows(*part, averages_[i]));
         } else if (out.is_own_of_ranks(model().tensors()[i])) {
             out.tensor_of_rank_0(name, averages_[i]);
         } else {
@@ -106,8 +105,8 @@ RTRAIN_DOOR Ema::Ema(detail::WeightParts model, const EmaOptions& options) : Ema
     bind(std::move(model));
 }
 
-RTRAIN_DOOR void Ema::on_train_batch_end(torch::nn::Module& /*module*/, const data::Batch& /*batch*/,
-                                         Step& step) {
+RTRAIN_DOOR void Ema::on_train_batch_end(torch::nn::Module& /*module*/,
+                                         const data::Batch& /*batch*/, Step& step) {
     if (step.ends_window()) {
         update();
     }

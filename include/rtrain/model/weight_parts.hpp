@@ -9,18 +9,19 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <vector>
 
-namespace rtrain {
+namespace rtrain::detail {
 
-namespace checkpoint {
-struct PartOf;
-}
-
-namespace detail {
+/// The handle that worker.prepare(model) returns.
+template <class Handle>
+concept PreparedHandle = requires(const Handle& model) {
+    { model.prepared() } -> std::convertible_to<std::shared_ptr<PreparedModel>>;
+};
 
 /// A model's parameters as this rank may write them: whole, or its parts of a sharded model's.
 class WeightParts {
@@ -28,12 +29,9 @@ public:
     /// Parameters of a module. Throws ConfigError [RT-F19] if it is sharded.
     WeightParts(const torch::nn::Module& module); // NOLINT(google-explicit-constructor)
     /// Parameters of a prepared model, from its handle.
-    template <class Handle>
-    requires requires(const Handle& model) {
-        model.prepared()->weights();
-    }
+    template <PreparedHandle Handle>
     WeightParts(const Handle& model) // NOLINT(google-explicit-constructor)
-        : WeightParts(*model, model.prepared()->weights()) {}
+        : WeightParts(*model, model.prepared()) {}
 
     /// In the order of the module's parameters; parts have one dimension.
     [[nodiscard]] const std::vector<at::Tensor>& tensors() const noexcept { return tensors_; }
@@ -43,15 +41,14 @@ public:
     void write(const std::function<void()>& change) const;
 
 private:
-    WeightParts(const torch::nn::Module& module, std::shared_ptr<SharedWeights> shared);
+    WeightParts(const torch::nn::Module& module, std::shared_ptr<PreparedModel> prepared);
 
-    std::shared_ptr<SharedWeights> shared_; ///< null: all parameters are whole
+    std::shared_ptr<PreparedModel> prepared_; ///< null: not prepared
     std::vector<at::Tensor> tensors_;
 };
 
-} // namespace detail
-} // namespace rtrain
+} // namespace rtrain::detail
 
 #ifndef RTRAIN_COMPILED
-#include <rtrain/model/sharded/weight_parts_definitions.hpp>
+#include <rtrain/model/weight_parts_definitions.hpp>
 #endif

@@ -4,8 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/model/sharded/weight_parts.hpp>
-#include <rtrain/model/sharded/weights/shared_weights.hpp>
+#include <rtrain/model/weight_parts.hpp>
 #include <rtrain/process/memory/deferred_copy.hpp>
 #include <rtrain/process/memory/read_only_memory.hpp>
 #include <rtrain/state/exact_parts.hpp>
@@ -20,7 +19,7 @@
 namespace rtrain::detail {
 
 RTRAIN_DOOR WeightParts::WeightParts(const torch::nn::Module& module)
-    : WeightParts(module, std::shared_ptr<SharedWeights>()) {
+    : tensors_(module.parameters()) {
     for (const at::Tensor& parameter : tensors_) {
         if (checkpoint::ExactParts::find(parameter) ||
             (parameter.is_cpu() && parameter.numel() > 0 &&
@@ -33,24 +32,24 @@ RTRAIN_DOOR WeightParts::WeightParts(const torch::nn::Module& module)
 }
 
 RTRAIN_DOOR WeightParts::WeightParts(const torch::nn::Module& module,
-                                     std::shared_ptr<SharedWeights> shared)
-    : shared_(std::move(shared)), tensors_(module.parameters()) {
+                                     std::shared_ptr<PreparedModel> prepared)
+    : prepared_(std::move(prepared)), tensors_(module.parameters()) {
     for (at::Tensor& tensor : tensors_) {
-        if (const auto number = shared_ ? shared_->find(tensor) : std::nullopt) {
-            tensor = shared_->part(*number);
+        if (at::Tensor part = prepared_->part_of(tensor); part.defined()) {
+            tensor = std::move(part);
         }
     }
 }
 
 RTRAIN_DOOR const checkpoint::PartOf* WeightParts::find_part(std::size_t number) const {
-    return shared_ ? shared_->find_part(tensors_[number]) : nullptr;
+    return prepared_ ? prepared_->find_part(tensors_[number]) : nullptr;
 }
 
 RTRAIN_DOOR void WeightParts::write(const std::function<void()>& change) const {
     const c10::NoGradGuard no_grad;
     process::DeferredCopy::finish_all(); // of all ranks, before one of a sharded model writes
-    if (shared_) {
-        shared_->write_parts(change);
+    if (prepared_) {
+        prepared_->write_weights(change);
     } else {
         change();
     }
