@@ -64,7 +64,7 @@ TEST_CASE("Fit.averages_of_weights_are_torch_s" * doctest::timeout(60)) {
     const auto expected = torch_s_averages();
     REQUIRE(expected.size() == 6);
     torch::nn::BatchNorm1d norm(3);
-    const torch::nn::Sequential net(norm, torch::nn::Linear(3, 2));
+    torch::nn::Sequential net(norm, torch::nn::Linear(3, 2));
     Ema ema(*net, {.decay = 0.9});
     Swa swa(*net);
     for (std::size_t step = 0; step < expected.at("weights").size(); ++step) {
