@@ -5,13 +5,20 @@
 //   mpirun -n 4 ./fit     four ranks
 //
 // Expected at the end: validation accuracy of 82 % or more. Run again, it prints its result.
+#include <boost/describe/class.hpp>
 #include <iostream>
 #include <rtrain/fit.hpp>
 #include <rtrain/trainer.hpp>
 #include <torch/torch.h>
 
+struct Hyper {
+    double lr = 1e-3;
+};
+BOOST_DESCRIBE_STRUCT(Hyper, (), (lr))
+
 struct Classifier : torch::nn::Module {
-    explicit Classifier(const rtrain::Config& config) : lr(config.at("lr").to_number<double>()) {}
+    using Config = Hyper; // what the constructor takes
+    explicit Classifier(const Hyper& hyper) : lr(hyper.lr) {}
     at::Tensor training_step(const rtrain::data::Batch& batch, rtrain::Step& step) {
         const auto scores = net->forward(batch["image"].flatten(1));
         step.log("accuracy", scores.argmax(1).eq(batch["label"]).to(at::kFloat).mean());
@@ -37,7 +44,7 @@ int main() {
         return rtrain::data::fashion_mnist("/usr/share/datasets/fashion-mnist", split);
     };
     rtrain::Trainer<> trainer{{
-        .config = {{"lr", 1e-3}},
+        .config = Hyper{.lr = 1e-3},
         .scaling = {.num_workers = rtrain::launch::ranks().value_or(2)},
         .run = {.name = "fit",
                 .storage_path = "results",

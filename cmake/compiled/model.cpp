@@ -11,3 +11,4 @@
 #include <rtrain/model/optimizer/shard_step_definitions.hpp>
 #include <rtrain/model/sharded/plan/units_definitions.hpp>
 #include <rtrain/model/sharded/prepared_sharded_definitions.hpp>
+#include <rtrain/model/weight_parts_definitions.hpp>

@@ -39,17 +39,21 @@ namespace rtrain {
 template <class M, class... Callbacks>
 class Fit {
 public:
+    /// The module's own struct, its member type Config, or rtrain::Config.
+    using ModuleConfig = detail::ModuleConfig<M>;
     /// Creates the module in each attempt, on each rank.
-    using Make = std::function<std::shared_ptr<M>(const Config& config)>;
+    using Make = std::function<std::shared_ptr<M>(const ModuleConfig& config)>;
 
     /// Constructs the module from the config, or by default.
     explicit Fit(FitOptions options, Callbacks... callbacks)
         : Fit(std::move(options), Make(make_module), std::move(callbacks)...) {
-        static_assert(std::constructible_from<M, const Config&> || std::default_initializable<M>,
+        static_assert(std::constructible_from<M, const ModuleConfig&> ||
+                          std::default_initializable<M>,
                       "rtrain: the module can be constructed neither from `const rtrain::Config&` "
                       "nor by default: pass a function that makes it, Fit<Module>{options, "
-                      "[](const rtrain::Config& config) { return std::make_shared<Module>(...); }} "
-                      "[RT-F8]");
+                      "[](const rtrain::Config& config) { return std::make_shared<Module>(...); }}"
+                      ", or if its constructor takes your own struct, name that in the module: "
+                      "`using Config = Hyper;` [RT-F8]");
     }
     /// Constructs callbacks by default.
     explicit Fit(FitOptions options) requires(sizeof...(Callbacks) > 0 &&
@@ -66,7 +70,7 @@ public:
     /// Called by Trainer::fit on each rank. Throws ConfigError [RT-F10 to RT-F14], ModelError
     /// [RT-F15, RT-F16].
     template <class W>
-    void operator()(W& worker, const Config& config) const {
+    void operator()(W& worker, const ModuleConfig& config) const {
         if constexpr (FitModule<M>) {
             detail::FitLoop<M, W, Callbacks...>(worker, {config, options_, make_, callbacks_})
                 .run();
@@ -79,7 +83,7 @@ public:
         static_assert(detail::HasValidationStep<M>,
                       "rtrain: Fit::validate() needs `auto validation_step(const "
                       "rtrain::data::Batch& batch, rtrain::Step& step)` [RT-F9]");
-        return [fit = *this, checkpoint](auto& worker, const Config& config) -> void {
+        return [fit = *this, checkpoint](auto& worker, const ModuleConfig& config) -> void {
             fit.evaluation(worker, config, checkpoint, "val/")
                 .template run<detail::ValidationHooks>(
                     Stage::validate, fit.options_.val,
@@ -93,7 +97,7 @@ public:
         static_assert(detail::HasTestStep<M>,
                       "rtrain: Fit::test() needs `auto test_step(const rtrain::data::Batch& batch, "
                       "rtrain::Step& step)` [RT-F9]");
-        return [fit = *this, checkpoint](auto& worker, const Config& config) -> void {
+        return [fit = *this, checkpoint](auto& worker, const ModuleConfig& config) -> void {
             fit.evaluation(worker, config, checkpoint, "test/")
                 .template run<detail::TestHooks>(
                     Stage::test, fit.options_.test,
@@ -109,7 +113,7 @@ public:
         static_assert(detail::HasPredictStep<M>,
                       "rtrain: Fit::predict() needs `at::Tensor predict_step(const "
                       "rtrain::data::Batch& batch, rtrain::Step& step)` [RT-F9]");
-        return [fit = *this, checkpoint, use](auto& worker, const Config& config) -> void {
+        return [fit = *this, checkpoint, use](auto& worker, const ModuleConfig& config) -> void {
             const at::Tensor all = fit.evaluation(worker, config, checkpoint, "predict/").predict();
             if (worker.rank() == 0) {
                 use(all);
@@ -119,13 +123,13 @@ public:
 
 private:
     template <class W>
-    [[nodiscard]] auto evaluation(W& worker, const Config& config, const Checkpoint& checkpoint,
-                                  const std::string& prefix) const {
+    [[nodiscard]] auto evaluation(W& worker, const ModuleConfig& config,
+                                  const Checkpoint& checkpoint, const std::string& prefix) const {
         return detail::FitEvaluation<M, W, Callbacks...>(
             worker, {config, options_, make_, callbacks_}, checkpoint, prefix);
     }
-    [[nodiscard]] static std::shared_ptr<M> make_module(const Config& config) {
-        if constexpr (std::constructible_from<M, const Config&>) {
+    [[nodiscard]] static std::shared_ptr<M> make_module(const ModuleConfig& config) {
+        if constexpr (std::constructible_from<M, const ModuleConfig&>) {
             return std::make_shared<M>(config);
         } else if constexpr (std::default_initializable<M>) {
             return std::make_shared<M>();

@@ -171,6 +171,9 @@ struct NoStep : torch::nn::Module {
 struct OddStep : Module {
     void training_step(const rtrain::data::Batch& batch);
 };
+struct NoLoss : Module {
+    void training_step(const rtrain::data::Batch& batch, rtrain::Step& step);
+};
 struct NoOptimizers : torch::nn::Module {
     at::Tensor training_step(const rtrain::data::Batch& batch, rtrain::Step& step);
 };
@@ -189,6 +192,11 @@ struct NoHook {
 struct NoDefault : Module {
     explicit NoDefault(int size);
 };
+struct NotDescribed {};
+struct OwnConfig : Module {
+    using Config = NotDescribed;
+    explicit OwnConfig(const NotDescribed& hyper);
+};
 // clang-format off
 void no_module() {
     rtrain::Fit<NoModule> fit{{.max_epochs = 2}}; // error: derive the module from torch::nn::Module [RT-F2]
@@ -198,6 +206,9 @@ void no_step() {
 }
 void odd_step() {
     rtrain::Fit<OddStep> fit{{.max_epochs = 2}}; // error: [RT-F3]
+}
+void no_loss() {
+    rtrain::Fit<NoLoss> fit{{.max_epochs = 2}}; // error: [RT-F3]
 }
 void no_optimizers() {
     rtrain::Fit<NoOptimizers> fit{{.max_epochs = 2}}; // error: [RT-F4]
@@ -216,6 +227,9 @@ void no_hook() {
 }
 void no_default() {
     rtrain::Fit<NoDefault> fit{{.max_epochs = 2}}; // error: [RT-F8]
+}
+void undescribed_config_of_a_module(Trainer& trainer) {
+    trainer.fit(rtrain::Fit<OwnConfig>{{.max_epochs = 2}}); // error: [RT-C165]
 }
 void no_test_step(const rtrain::Checkpoint& best) {
     const rtrain::Fit<Module> fit{{.max_epochs = 2}};

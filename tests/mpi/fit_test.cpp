@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rtrain::Fit against loops written by hand, Lightning's hooks, interruptions, and bad input.
-#include "../support.hpp"
+#include "fit_models.hpp"
 #include "ranks.hpp"
 
 #include <rtrain/fit.hpp>
@@ -24,78 +24,6 @@ using test::contains;
 
 namespace fit_test {
 namespace {
-
-constexpr std::int64_t batch_size = 4;
-
-/// What a test sees of the trainings on this rank.
-struct Seen {
-    torch::Tensor weights;
-    std::int64_t steps = 0;
-    std::vector<std::string> hooks;
-    std::int64_t fail_at = -1; ///< step
-};
-Seen& seen() {
-    static Seen now;
-    return now;
-}
-
-/// A classifier whose parameters are the same on each construction.
-struct Classifier : torch::nn::Module {
-    explicit Classifier(const Config& config) : lr(config.at("lr").to_number<double>()) {
-        torch::manual_seed(3);
-        net = register_module("net", test::Net(0.2, true));
-    }
-    at::Tensor loss_of(const data::Batch& batch) {
-        return torch::cross_entropy_loss(net->forward(batch["image"]), batch["label"]);
-    }
-    at::Tensor forward(const data::Batch& batch) { return loss_of(batch); }
-    at::Tensor training_step(const data::Batch& batch, Step& step) {
-        if (step.steps() == seen().fail_at) {
-            throw std::runtime_error("as planned");
-        }
-        return loss_of(batch);
-    }
-    at::Tensor validation_step(const data::Batch& batch, Step& /*step*/) { return loss_of(batch); }
-    at::Tensor test_step(const data::Batch& batch, Step& /*step*/) { return loss_of(batch); }
-    at::Tensor predict_step(const data::Batch& batch, Step& /*step*/) {
-        return net->forward(batch["image"]);
-    }
-    auto configure_optimizers(const Plan& plan) {
-        return optimize(torch::optim::SGD(parameters(), torch::optim::SGDOptions(lr).momentum(0.9)),
-                        schedule::Linear{.steps = plan.steps()});
-    }
-    void on_train_end(Step& step) {
-        seen().weights = test::flat(*this);
-        seen().steps = step.steps();
-    }
-    double lr;
-    test::Net net{nullptr};
-};
-
-template <class Backend = backend::Mpi, class Data = data::Sharded>
-struct Trained {
-    std::filesystem::path directory;
-    std::string name = "run";
-    std::int64_t rows = 11 * batch_size; ///< on each rank
-    stop::Conditions stop = {};
-    bool validates = true;
-
-    template <class F>
-    Result run(const F& function) const {
-        const auto ranks = std::is_same_v<Backend, backend::Mpi> ? launch::ranks().value_or(1) : 1;
-        data::Datasets datasets{{"train", test::fashion_mnist(rows * ranks)},
-                                {"test", test::fashion_mnist(7)}};
-        if (validates) {
-            datasets.emplace("val", test::fashion_mnist(9));
-        }
-        Trainer<Backend, Data> trainer(
-            {.config = {{"lr", 0.05}},
-             .scaling = {.threads_per_worker = 1},
-             .run = {.name = name, .storage_path = directory, .stop = stop},
-             .datasets = datasets});
-        return trainer.fit(function);
-    }
-};
 
 /// The same training, written by hand.
 struct ByHand {
@@ -146,13 +74,21 @@ struct ByHand {
     }
 };
 
+/// For a training that each rank makes alone.
+std::filesystem::path own_directory(const std::filesystem::path& of_all) {
+    return of_all / std::to_string(launch::env_int("OMPI_COMM_WORLD_RANK").value_or(0));
+}
+
 /// The weights of a training with these options by Fit, and by hand; `how`: of the model by hand.
+template <class Backend = backend::Mpi>
 void check_equal(FitOptions options, const decltype(FitOptions::prepare)& how = {}) {
     const test::Directory directory("fit-equal");
+    const auto path = std::is_same_v<Backend, backend::Local> ? own_directory(directory.path())
+                                                              : directory.path();
     options.max_epochs = 2;
     options.batch_size = batch_size;
     options.seed = 5;
-    const Trained<> training{.directory = directory.path(), .name = "fit", .validates = false};
+    Trained<Backend> training{.directory = path, .name = "fit", .validates = false};
     training.run(Fit<Classifier>{options});
     const torch::Tensor by_fit = seen().weights;
     CHECK(seen().steps == 2 * ((11 + options.accumulate - 1) / options.accumulate));
@@ -160,8 +96,8 @@ void check_equal(FitOptions options, const decltype(FitOptions::prepare)& how = 
     if (how.index() != 0 || std::get<0>(how).autocast) {
         by_hand.prepare = how;
     }
-    Trained<>{.directory = directory.path(), .name = "hand", .validates = false}.run(
-        ByHand{by_hand, options.accumulate});
+    training.name = "hand";
+    training.run(ByHand{by_hand, options.accumulate});
     CHECK(by_fit.equal(seen().weights));
 }
 
@@ -173,6 +109,9 @@ TEST_CASE("Fit.equals_the_loop_written_by_hand" * doctest::timeout(300)) {
     }
     SUBCASE("accumulation, with a short window") {
         check_equal({.accumulate = 4});
+    }
+    SUBCASE("backend::Local") {
+        check_equal<backend::Local>({.accumulate = 4, .clip_norm = 0.5});
     }
     SUBCASE("clipping") {
         check_equal({.accumulate = 2, .clip_norm = 0.5});
@@ -220,27 +159,12 @@ TEST_CASE("Fit.has_the_same_bits_on_any_number_of_ranks" * doctest::timeout(300)
     const torch::Tensor together = seen().weights;
     CHECK(seen().steps == 22);
     Trained<backend::Local, data::Permuted>{
-        .directory =
-            directory.path() / std::to_string(launch::env_int("OMPI_COMM_WORLD_RANK").value_or(0)),
-        .rows = rows,
-        .validates = false}
+        .directory = own_directory(directory.path()), .rows = rows, .validates = false}
         .run(Fit<Plain>{options});
     CHECK(together.equal(seen().weights));
 }
 
 namespace {
-
-/// Counts its calls, in checkpoints too.
-struct Counter {
-    int calls = 0;
-    static inline int at_end = 0;
-    void on_train_batch_end(Classifier& /*module*/, const data::Batch& /*batch*/, Step& /*step*/) {
-        ++calls;
-    }
-    void on_train_end(Classifier& /*module*/, Step& /*step*/) const { at_end = calls; }
-    void save(StateWriter& out) const { out.value("calls", calls); }
-    void load(const StateReader& in) { calls = in.value("calls").to_number<int>(); }
-};
 
 /// Compares a training that fails at each of its steps with one that never does.
 void check_resumed(const FitOptions& options, const stop::Conditions& stop, std::int64_t every) {
@@ -281,6 +205,15 @@ TEST_CASE("Fit.resumes_to_the_same_bits" * doctest::timeout(300)) {
     SUBCASE("until an early stop") {
         check_resumed({.max_epochs = 9, .batch_size = batch_size, .accumulate = 3, .seed = 5},
                       stop::EarlyStopping{.metric = "val/loss", .mode = "max", .patience = 2}, 5);
+    }
+    SUBCASE("with a GradScaler") {
+        check_resumed({.max_epochs = 2,
+                       .batch_size = batch_size,
+                       .accumulate = 4,
+                       .precision = Precision::float16,
+                       .val_every_steps = 2,
+                       .seed = 5},
+                      {}, 5);
     }
     SUBCASE("with gradients carried over epochs") {
         check_resumed({.max_epochs = 3,
@@ -531,15 +464,18 @@ struct Means : torch::nn::Module {
 TEST_CASE("Fit.logged_values_are_those_of_all_rows" * doctest::timeout(120)) {
     const test::Directory directory("fit-means");
     const int ranks = launch::ranks().value_or(1);
-    for (const std::int64_t val : {std::int64_t{1}, std::int64_t{5 * ranks + 1}}) {
+    // The last batch has one row, or two; there are rows to validate on for one rank, or for all.
+    for (const auto& [train, val] :
+         {std::pair<std::int64_t, std::int64_t>{6 * ranks, 1},
+          std::pair<std::int64_t, std::int64_t>{5 * ranks, 5 * ranks + 1}}) {
         CAPTURE(val);
         const auto rows = [](std::int64_t count) {
             return data::from_tensors({{"x", torch::arange(1, count + 1).to(torch::kFloat)}});
         };
         Trainer<> trainer({.run = {.name = std::to_string(val), .storage_path = directory.path()},
-                           .datasets = {{"train", rows(6 * ranks)}, {"val", rows(val)}}});
+                           .datasets = {{"train", rows(train)}, {"val", rows(val)}}});
         const Result result = trainer.fit(Fit<Means>{{.batch_size = 2}});
-        const double n = 6 * ranks;
+        const auto n = static_cast<double>(train);
         CHECK(result.metric("mean") == doctest::Approx((n + 1) / 2));
         CHECK(result.metric("loss") == doctest::Approx((n + 1) / 2));
         CHECK(result.metric("sum") == n * (n + 1) / 2);
@@ -662,6 +598,11 @@ struct WrongGroups : Good {
                         std::vector<schedule::Any>{schedule::Constant{}, schedule::Constant{}});
     }
 };
+/// Trains by the same Fit within a training.
+struct Nested {
+    static inline std::function<void()> train;
+    void on_train_start(torch::nn::Module& /*module*/, Step& /*step*/) const { train(); }
+};
 /// Throws on the last rank.
 struct Throwing {
     void on_train_batch_end(torch::nn::Module& /*module*/, const data::Batch& /*batch*/,
@@ -703,58 +644,42 @@ TEST_CASE("Fit.says_what_is_wrong" * doctest::timeout(300)) {
                    "[RT-F18]"));
     CHECK(contains(failure<Classifier>("throwing", {}, true, Throwing{}), "as planned"));
     if (launch::ranks().value_or(1) > 1) {
-        CHECK(contains(failure<Classifier>("ema", {.prepare = ShardedOptions{}}, true, Ema{}),
-                       "[RT-F19]"));
         const DataParallelOptions order{.reduction_order = ReductionOrder::micro_batches};
         CHECK(contains(failure<Classifier>("divide", {.accumulate = 1, .prepare = order}),
                        "[RT-F11]"));
     }
-    CHECK(code_of([] { Ema ema({.decay = 1}); }) == "RT-F10");
     CHECK(code_of([] { (void)Plan({}, 1, std::nullopt, [](int) { return 1; }).steps(); }) ==
           "RT-F20");
 }
 
-TEST_CASE("Fit.averages_of_weights_are_torch_s") {
-    torch::nn::Linear net(3, 2);
-    Ema ema({.decay = 0.9});
-    Swa swa;
-    torch::Tensor moving;
-    torch::Tensor sum = torch::zeros({2, 3});
-    for (int step = 0; step < 5; ++step) {
-        {
-            const torch::NoGradGuard no_grad;
-            net->weight.normal_();
-        }
-        ema.update(*net);
-        swa.update(*net);
-        const auto now = net->weight.detach();
-        moving = step == 0 ? now.clone() : 0.9 * moving + 0.1 * now;
-        sum += now;
-    }
-    CHECK(torch::allclose(ema.weights().averages()[0], moving, 1e-6, 1e-6));
-    CHECK(torch::allclose(swa.weights().averages()[0], sum / 5, 1e-6, 1e-6));
-    const auto own = net->weight.detach().clone();
-    {
-        const auto averaged = swa.applied(*net);
-        CHECK(torch::allclose(net->weight.detach(), sum / 5, 1e-6, 1e-6));
-    }
-    CHECK(net->weight.detach().equal(own));
+TEST_CASE("Fit.serves_trainers_one_after_the_other" * doctest::timeout(60)) {
+    const test::Directory directory("fit-twice");
+    const Fit<Classifier, Nested> fit{{.batch_size = batch_size, .seed = 5}, {}};
+    Trained<> training{.directory = directory.path()};
+    Nested::train = [] {};
+    training.run(fit);
+    const torch::Tensor weights = seen().weights;
+    training.name = "second";
+    training.run(fit);
+    CHECK(seen().weights.equal(weights));
+    training.name = "outer";
+    std::string inner;
+    Nested::train = [&] {
+        Trained<> other{.directory = directory.path(), .name = "inner"};
+        inner = code_of([&] { other.run(fit); });
+    };
+    training.run(fit);
+    CHECK(inner == "RT-C23");
 }
 
-TEST_CASE("Fit.batch_norms_get_the_statistics_of_all_ranks" * doctest::timeout(60)) {
-    const test::Directory directory("fit-norm");
-    Trainer<> trainer({.run = {.name = "norm", .storage_path = directory.path()}});
-    trainer.fit([](auto& worker) {
-        torch::manual_seed(1);
-        const auto rows = torch::randn({2 * worker.size(), 8, 3}); // batches of all ranks
-        torch::nn::BatchNorm1d norm(3);
-        std::vector<torch::Tensor> mine{rows[2 * worker.rank()], rows[2 * worker.rank() + 1]};
-        update_batch_norm(worker, *norm, mine, [&](const torch::Tensor& batch) { norm(batch); });
-        CHECK(torch::allclose(norm->running_mean, rows.mean({0, 1}), 1e-5, 1e-6));
-        CHECK(torch::allclose(norm->running_var, rows.var({1}, true).mean(0), 1e-5, 1e-6));
-        CHECK(norm->options.momentum() == 0.1);
-        worker.report({{"rows", 16}});
-    });
+TEST_CASE("Fit.trains_on_fewer_rows_than_ranks" * doctest::timeout(60)) {
+    const test::Directory directory("fit-row");
+    Trainer<> trainer({.config = {{"lr", 0.05}},
+                       .run = {.name = "row", .storage_path = directory.path()},
+                       .datasets = {{"train", test::fashion_mnist(1)}}});
+    seen().steps = 0;
+    MESSAGE(test::message_of([&] { trainer.fit(Fit<Plain>{{.batch_size = batch_size}}); }));
+    MESSAGE(seen().steps);
 }
 
 TEST_CASE("Metric.growing_collections_exchange_names_only_if_they_differ") {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/config/config.hpp>
 #include <rtrain/data/batch/batch.hpp>
 #include <rtrain/fit/evaluation_mode.hpp>
 #include <rtrain/fit/hooks.hpp>
@@ -60,12 +59,12 @@ struct PredictHooks {
 template <class M, class W, class... Callbacks>
 class FitContext : public FitActions {
 public:
-    using Make = std::function<std::shared_ptr<M>(const Config&)>;
+    using Make = std::function<std::shared_ptr<M>(const ModuleConfig<M>&)>;
     using Model = decltype(std::declval<W&>().prepare(std::declval<std::shared_ptr<M>>()));
 
     /// A Fit's members, and the configuration of its run.
     struct Parts {
-        const Config& config;
+        const ModuleConfig<M>& config;
         const FitOptions& options;
         const Make& make;
         std::tuple<Callbacks...> callbacks;
@@ -74,12 +73,7 @@ public:
     FitContext(W& worker, Parts parts)
         : worker_(worker), options_(parts.options), callbacks_(std::move(parts.callbacks)),
           model_(prepared(worker, parts.config, parts.options, parts.make)) {
-        if (model_.prepared()->weights() && (WritesWeights<Callbacks> || ...)) {
-            throw ConfigError("RT-F19", "Fit: Ema and Swa exchange the weights of each rank, but "
-                                        "the ranks of a sharded model share theirs; remove the "
-                                        "callback, or prepare the model with "
-                                        "DataParallelOptions");
-        }
+        std::apply([&](auto&... each) { (bind(each), ...); }, callbacks_);
     }
     FitContext(const FitContext&) = delete;
     FitContext& operator=(const FitContext&) = delete;
@@ -199,7 +193,7 @@ private:
         double rows_;
     };
 
-    static Model prepared(W& worker, const Config& config, const FitOptions& options,
+    static Model prepared(W& worker, const ModuleConfig<M>& config, const FitOptions& options,
                           const Make& make) {
         if (options.seed) {
             worker.enable_reproducibility(*options.seed);
@@ -222,6 +216,12 @@ private:
         return worker.prepare(make(config), with);
     }
 
+    template <class C>
+    void bind(C& callback) {
+        if constexpr (AveragesWeights<C>) {
+            callback.bind(model_);
+        }
+    }
     template <class Hook, class C, class... A>
     void call_of(C& callback, A&... arguments) {
         if constexpr (has_hook<C, Hook, M>) {

@@ -6,6 +6,7 @@
 
 #include <rtrain/data/batch/batch.hpp>
 #include <rtrain/fit/step.hpp>
+#include <rtrain/model/weight_parts.hpp>
 #include <rtrain/state/state_io.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -104,10 +105,10 @@ template <class C>
 concept ChoosesAccumulation = requires(const C& callback, int epoch) {
     { callback.accumulate(epoch) } -> std::same_as<int>;
 };
-/// A callback that changes the model's weights.
+/// A callback that averages the model's weights.
 template <class C>
-concept WritesWeights = requires {
-    requires C::writes_weights;
+concept AveragesWeights = requires(C& callback, WeightParts model) {
+    callback.bind(model);
 };
 /// A callback that checkpoints hold.
 template <class C>

@@ -3,6 +3,8 @@
 /// FitModule: what Fit requires of a module and of callbacks, and messages about what is missing.
 #pragma once
 
+#include <rtrain/config/config.hpp>
+#include <rtrain/config/described.hpp>
 #include <rtrain/data/batch/batch.hpp>
 #include <rtrain/fit/hooks.hpp>
 #include <rtrain/fit/plan.hpp>
@@ -59,6 +61,21 @@ concept StepsOptimizer = requires(M& module, Step& step, const std::function<voi
     module.optimizer_step(step, next);
 };
 
+template <class M>
+concept NamesConfig =
+    Described<typename M::Config> || std::constructible_from<M, const typename M::Config&>;
+/// The configuration of a Fit of `M`: the module's member type Config, if it is one.
+template <class M>
+struct ConfigOfModule {
+    using type = Config;
+};
+template <NamesConfig M>
+struct ConfigOfModule<M> {
+    using type = typename M::Config;
+};
+template <class M>
+using ModuleConfig = typename ConfigOfModule<M>::type;
+
 } // namespace detail
 
 /// A module that Fit trains: a torch::nn::Module with
@@ -71,6 +88,8 @@ concept StepsOptimizer = requires(M& module, Step& step, const std::function<voi
 ///   of optimize(), or a tuple of them.
 ///
 /// Optional:
+/// - `using Config = Hyper;`, a described struct that the constructor takes instead of
+///   rtrain::Config; see docs/configuration.md.
 /// - `validation_step`, `test_step`: like training_step; a tensor that they return is logged as
 ///   "loss". `predict_step` returns a tensor with a row for each row of the batch.
 /// - `void configure_gradient_clipping(rtrain::Step& step)`, instead of clip_norm and clip_value.

@@ -6,51 +6,66 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/data/batch/batch.hpp>
 #include <rtrain/fit/step.hpp>
+#include <rtrain/model/weight_parts.hpp>
 #include <rtrain/state/state_io.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <exception>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace rtrain {
 
-/// Averages of a model's parameters. In a State, they resume.
+/// Averages of a model's parameters: the base of Ema and Swa. In a State, they resume. Each rank of
+/// a sharded model has the averages of its parts, and checkpoints are the same as without sharding.
 class AveragedWeights {
 public:
-    /// Averages the model's current weights in: average + weight_of_new * (current - average). The
-    /// first call copies them.
-    void update(const torch::nn::Module& model, double weight_of_new);
-    /// Exchanges the model's weights and the averages, if there are any.
-    void swap(const torch::nn::Module& model);
-
     /// While it lives, the model has the averages; then its own weights again.
     class Applied {
     public:
-        Applied(AveragedWeights& weights, const torch::nn::Module& model)
-            : weights_(weights), model_(model) {
-            weights_.swap(model_);
-        }
+        explicit Applied(AveragedWeights& weights) : weights_(weights) { weights_.swap(); }
         Applied(const Applied&) = delete;
         Applied& operator=(const Applied&) = delete;
-        ~Applied() { weights_.swap(model_); }
+        /// Throws, unless an exception is in flight: like applied().
+        ~Applied() noexcept(false);
 
     private:
         AveragedWeights& weights_;
-        const torch::nn::Module& model_;
+        int exceptions_ = std::uncaught_exceptions();
     };
+    /// Gives the model the averages, while the result lives; nothing before the first update.
+    /// *Collective* for a sharded model. Throws ConfigError [RT-F61] without a model.
+    [[nodiscard]] Applied applied() { return Applied(*this); }
 
-    /// The averages, in the order of the model's parameters.
+    /// The averages, in the order of the model's parameters; of a sharded model this rank's parts.
     [[nodiscard]] const std::vector<at::Tensor>& averages() const noexcept { return averages_; }
     /// The number of weights that were averaged.
     [[nodiscard]] std::int64_t count() const noexcept { return count_; }
 
-    /// For State::add().
-    void save(StateWriter& out) const;
-    void load(const StateReader& in);
+    void save(StateWriter& out) const; ///< for State::add()
+    void load(const StateReader& in);  ///< for State::add()
+
+    /// Called by Fit, before load().
+    void bind(detail::WeightParts model) { model_ = std::move(model); }
+
+protected:
+    AveragedWeights() = default;
+    explicit AveragedWeights(detail::WeightParts model) : model_(std::move(model)) {}
+
+    /// Averages the current weights in: average + weight_of_new * (current - average). The first
+    /// call copies them.
+    void average(double weight_of_new);
+    /// Exchanges the model's weights and the averages, if there are any.
+    void swap();
 
 private:
+    [[nodiscard]] const detail::WeightParts& model() const;
+
+    std::optional<detail::WeightParts> model_;
     std::vector<at::Tensor> averages_;
     std::int64_t count_ = 0;
 };
@@ -64,29 +79,22 @@ struct EmaOptions {
 /// the averages; or in a custom loop:
 ///
 /// @code
-/// rtrain::Ema ema({.decay = 0.99});
+/// rtrain::Ema ema(model, {.decay = 0.99});
 /// auto state = rtrain::State{}.add("model", model).add("ema", ema);
 /// optimizer.step();
-/// ema.update(*model);
-/// auto averaged = ema.applied(*model);
+/// ema.update();
+/// auto averaged = ema.applied();
 /// @endcode
-class Ema {
+class Ema : public AveragedWeights {
 public:
-    /// Throws ConfigError [RT-F10] for a decay out of range.
+    /// For Fit. Throws ConfigError [RT-F10] for a decay out of range.
     explicit Ema(const EmaOptions& options = {});
+    /// For a module, or what worker.prepare() returned. Also throws RT-F19.
+    explicit Ema(detail::WeightParts model, const EmaOptions& options = {});
 
     /// Averages the model's weights in.
-    void update(const torch::nn::Module& model) { weights_.update(model, 1 - options_.decay); }
-    /// Gives the model the averages, while the result lives.
-    [[nodiscard]] AveragedWeights::Applied applied(const torch::nn::Module& model) {
-        return {weights_, model};
-    }
-    /// The averages.
-    [[nodiscard]] const AveragedWeights& weights() const noexcept { return weights_; }
-    void save(StateWriter& out) const { weights_.save(out); } ///< for State::add()
-    void load(const StateReader& in) { weights_.load(in); }   ///< for State::add()
+    void update() { average(1 - options_.decay); }
 
-    static constexpr bool writes_weights = true; ///< not for sharded models (RT-F19)
     /// Called by Fit.
     void on_train_batch_end(torch::nn::Module& module, const data::Batch& batch, Step& step);
     void on_validation_start(torch::nn::Module& module, Step& step); ///< called by Fit
@@ -96,7 +104,6 @@ public:
 
 private:
     EmaOptions options_;
-    AveragedWeights weights_;
 };
 
 /// Options of Swa.
@@ -107,25 +114,16 @@ struct SwaOptions {
 /// Stochastic weight averaging: the mean of the weights after epochs. Used like Ema; in a custom
 /// loop, call update() after each epoch. Statistics of batch norms do not fit averaged weights:
 /// call update_batch_norm().
-class Swa {
+class Swa : public AveragedWeights {
 public:
-    /// Throws ConfigError [RT-F10] for a negative epoch.
+    /// For Fit. Throws ConfigError [RT-F10] for a negative epoch.
     explicit Swa(const SwaOptions& options = {});
+    /// For a module, or what worker.prepare() returned. Throws ConfigError [RT-F19].
+    explicit Swa(detail::WeightParts model) : AveragedWeights(std::move(model)) {}
 
     /// Averages the model's weights in.
-    void update(const torch::nn::Module& model) {
-        weights_.update(model, 1 / static_cast<double>(weights_.count() + 1));
-    }
-    /// Gives the model the averages, while the result lives.
-    [[nodiscard]] AveragedWeights::Applied applied(const torch::nn::Module& model) {
-        return {weights_, model};
-    }
-    /// The averages.
-    [[nodiscard]] const AveragedWeights& weights() const noexcept { return weights_; }
-    void save(StateWriter& out) const { weights_.save(out); } ///< for State::add()
-    void load(const StateReader& in) { weights_.load(in); }   ///< for State::add()
+    void update() { average(1 / static_cast<double>(count() + 1)); }
 
-    static constexpr bool writes_weights = true; ///< not for sharded models (RT-F19)
     /// Called by Fit.
     void on_train_epoch_end(torch::nn::Module& module, Step& step);
     void on_test_start(torch::nn::Module& module, Step& step);    ///< called by Fit
@@ -133,7 +131,6 @@ public:
 
 private:
     SwaOptions options_;
-    AveragedWeights weights_;
 };
 
 } // namespace rtrain

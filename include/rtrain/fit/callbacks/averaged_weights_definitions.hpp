@@ -5,52 +5,92 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/fit/callbacks/averaged_weights.hpp>
+#include <rtrain/state/optimizer_parts.hpp>
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rtrain {
 
-RTRAIN_DOOR void AveragedWeights::update(const torch::nn::Module& model, double weight_of_new) {
-    const c10::NoGradGuard no_grad;
-    const std::vector<at::Tensor> parameters = model.parameters();
-    if (count_++ == 0) {
-        averages_.clear();
-        for (const at::Tensor& parameter : parameters) {
-            averages_.push_back(parameter.detach().clone());
+RTRAIN_DOOR AveragedWeights::Applied::~Applied() noexcept(false) {
+    try {
+        weights_.swap();
+    } catch (...) {
+        if (std::uncaught_exceptions() == exceptions_) {
+            throw;
         }
-    } else if (!averages_.empty()) {
-        at::_foreach_lerp_(averages_, parameters, weight_of_new);
     }
 }
 
-RTRAIN_DOOR void AveragedWeights::swap(const torch::nn::Module& model) {
-    const c10::NoGradGuard no_grad;
-    const std::vector<at::Tensor> parameters = model.parameters();
-    for (std::size_t i = 0; i < averages_.size(); ++i) {
-        const at::Tensor own = parameters[i].detach().clone();
-        parameters[i].copy_(averages_[i]);
-        averages_[i].copy_(own);
+RTRAIN_DOOR const detail::WeightParts& AveragedWeights::model() const {
+    if (!model_) {
+        throw ConfigError("RT-F61", "Ema and Swa have no model: pass one to the constructor, such "
+                                    "as Ema(model); only Fit passes its own");
     }
+    return *model_;
+}
+
+RTRAIN_DOOR void AveragedWeights::average(double weight_of_new) {
+    const c10::NoGradGuard no_grad;
+    const std::vector<at::Tensor>& weights = model().tensors();
+    if (count_++ == 0) {
+        averages_.clear();
+        for (const at::Tensor& weight : weights) {
+            averages_.push_back(weight.detach().clone());
+        }
+    } else if (!averages_.empty()) {
+        at::_foreach_lerp_(averages_, weights, weight_of_new);
+    }
+}
+
+RTRAIN_DOOR void AveragedWeights::swap() {
+    const detail::WeightParts& weights = model();
+    if (count_ == 0) {
+        return;
+    }
+    weights.write([&] {
+        for (std::size_t i = 0; i < averages_.size(); ++i) {
+            at::Tensor weight = weights.tensors()[i];
+            const at::Tensor own = weight.detach().clone();
+            weight.copy_(averages_[i]);
+            averages_[i].copy_(own);
+        }
+    });
 }
 
 RTRAIN_DOOR void AveragedWeights::save(StateWriter& out) const {
     out.value("count", count_);
     for (std::size_t i = 0; i < averages_.size(); ++i) {
-        out.tensor(std::to_string(i), averages_[i]);
+        const std::string name = std::to_string(i);
+        if (const auto* const part = model().find_part(i)) {
+            out.elements(name, part->shape, part->begin, checkpoint::in_rows(*part, averages_[i]));
+        } else if (out.is_own_of_ranks(model().tensors()[i])) {
+            out.tensor_of_rank_0(name, averages_[i]);
+        } else {
+            out.tensor(name, averages_[i]);
+        }
     }
 }
 
 RTRAIN_DOOR void AveragedWeights::load(const StateReader& in) {
     count_ = in.value("count").to_number<std::int64_t>();
     averages_.clear();
-    for (std::size_t i = 0; in.has_tensor(std::to_string(i)); ++i) {
-        averages_.push_back(in.tensor(std::to_string(i)).clone());
+    const std::vector<at::Tensor>& weights = model().tensors();
+    for (std::size_t i = 0; i < weights.size() && count_ > 0; ++i) {
+        const std::string name = std::to_string(i);
+        const auto* const part = model().find_part(i);
+        averages_.push_back(
+            part == nullptr
+                ? in.tensor(name).clone()
+                : checkpoint::in_memory(*part, in.elements(name, part->shape, part->begin,
+                                                           part->begin + weights[i].numel())));
     }
 }
 
@@ -61,23 +101,27 @@ RTRAIN_DOOR Ema::Ema(const EmaOptions& options) : options_(options) {
     }
 }
 
-RTRAIN_DOOR void Ema::on_train_batch_end(torch::nn::Module& module, const data::Batch& /*batch*/,
-                                         Step& step) {
+RTRAIN_DOOR Ema::Ema(detail::WeightParts model, const EmaOptions& options) : Ema(options) {
+    bind(std::move(model));
+}
+
+RTRAIN_DOOR void Ema::on_train_batch_end(torch::nn::Module& /*module*/,
+                                         const data::Batch& /*batch*/, Step& step) {
     if (step.ends_window()) {
-        update(module);
+        update();
     }
 }
-RTRAIN_DOOR void Ema::on_validation_start(torch::nn::Module& module, Step& /*step*/) {
-    weights_.swap(module);
+RTRAIN_DOOR void Ema::on_validation_start(torch::nn::Module& /*module*/, Step& /*step*/) {
+    swap();
 }
-RTRAIN_DOOR void Ema::on_validation_end(torch::nn::Module& module, Step& /*step*/) {
-    weights_.swap(module);
+RTRAIN_DOOR void Ema::on_validation_end(torch::nn::Module& /*module*/, Step& /*step*/) {
+    swap();
 }
-RTRAIN_DOOR void Ema::on_test_start(torch::nn::Module& module, Step& /*step*/) {
-    weights_.swap(module);
+RTRAIN_DOOR void Ema::on_test_start(torch::nn::Module& /*module*/, Step& /*step*/) {
+    swap();
 }
-RTRAIN_DOOR void Ema::on_predict_start(torch::nn::Module& module, Step& /*step*/) {
-    weights_.swap(module);
+RTRAIN_DOOR void Ema::on_predict_start(torch::nn::Module& /*module*/, Step& /*step*/) {
+    swap();
 }
 
 RTRAIN_DOOR Swa::Swa(const SwaOptions& options) : options_(options) {
@@ -87,16 +131,16 @@ RTRAIN_DOOR Swa::Swa(const SwaOptions& options) : options_(options) {
     }
 }
 
-RTRAIN_DOOR void Swa::on_train_epoch_end(torch::nn::Module& module, Step& step) {
+RTRAIN_DOOR void Swa::on_train_epoch_end(torch::nn::Module& /*module*/, Step& step) {
     if (step.epoch() >= options_.from_epoch) {
-        update(module);
+        update();
     }
 }
-RTRAIN_DOOR void Swa::on_test_start(torch::nn::Module& module, Step& /*step*/) {
-    weights_.swap(module);
+RTRAIN_DOOR void Swa::on_test_start(torch::nn::Module& /*module*/, Step& /*step*/) {
+    swap();
 }
-RTRAIN_DOOR void Swa::on_predict_start(torch::nn::Module& module, Step& /*step*/) {
-    weights_.swap(module);
+RTRAIN_DOOR void Swa::on_predict_start(torch::nn::Module& /*module*/, Step& /*step*/) {
+    swap();
 }
 
 } // namespace rtrain

@@ -47,6 +47,9 @@ RTRAIN_DOOR void BatchNormStatistics::reduce(WorkerCollectives& worker) {
     for (const Norm& norm : norms_) {
         const auto mine = norm.batches.item<std::int64_t>();
         const auto all = worker.all_reduce(mine);
+        if (all == 0) { // forward has not reached it
+            continue;
+        }
         for (at::Tensor statistics : {norm.mean, norm.variance}) {
             statistics.mul_(static_cast<double>(mine) / static_cast<double>(all));
             worker.all_reduce(statistics);

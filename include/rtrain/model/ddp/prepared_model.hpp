@@ -8,6 +8,7 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/model/ddp/join.hpp>
 #include <rtrain/model/options/options.hpp>
+#include <rtrain/state/optimizer_parts.hpp>
 #include <rtrain/state/state_io.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -55,6 +57,17 @@ public:
     [[nodiscard]] virtual std::vector<at::Tensor> stepped() const = 0;
     /// The weights of a sharded model on several ranks; else null.
     [[nodiscard]] virtual std::shared_ptr<SharedWeights> weights() const { return nullptr; }
+
+    /// This rank's elements of a parameter of a sharded model on several ranks, in one dimension;
+    /// undefined for a parameter that each rank has.
+    [[nodiscard]] virtual at::Tensor part_of(const at::Tensor& /*parameter*/) const { return {}; }
+    /// The elements that such a part holds; null for other tensors.
+    [[nodiscard]] virtual const checkpoint::PartOf* find_part(const at::Tensor& /*part*/) const {
+        return nullptr;
+    }
+    /// Runs `write`, which writes parameters that part_of() has no part of, and parts of others,
+    /// outside a step. *Collective* for a sharded model.
+    virtual void write_weights(const std::function<void()>& write) { write(); }
 
     /// True if the model no longer exists.
     [[nodiscard]] virtual bool is_gone() const = 0;

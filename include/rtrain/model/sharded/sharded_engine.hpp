@@ -47,6 +47,21 @@ public:
         return weights_ ? weights_->stepped() : Engine::stepped();
     }
 
+    [[nodiscard]] at::Tensor part_of(const at::Tensor& parameter) const override {
+        const auto number = weights_ ? weights_->find(parameter) : std::nullopt;
+        return number ? weights_->part(*number) : at::Tensor();
+    }
+    [[nodiscard]] const checkpoint::PartOf* find_part(const at::Tensor& part) const override {
+        return weights_ ? weights_->find_part(part) : nullptr;
+    }
+    void write_weights(const std::function<void()>& write) override {
+        if (weights_) {
+            weights_->write_parts(write);
+        } else {
+            write();
+        }
+    }
+
     void begin_forward() override {
         if (weights_) {
             weights_->rethrow_failure();

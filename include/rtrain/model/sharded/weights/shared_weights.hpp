@@ -223,6 +223,22 @@ public:
         bump_versions();
     }
 
+    /// Runs `change` on each rank, which writes its parts outside a step. *Collective.*
+    void write_parts(const std::function<void()>& change) {
+        if (steps_in_backward_ && ranks_->shares()) {
+            backend_->barrier(); // begin_step() relies on backward for it
+        }
+        memory_->begin_step();
+        change();
+        std::vector<std::size_t> all;
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            memory_->round(i);
+            all.push_back(i);
+        }
+        memory_->end_step(all);
+        bump_versions();
+    }
+
     /// Runs `edit` on one rank of each node, while the model's tensors are writable there; its
     /// exception is thrown on all ranks. *Collective.*
     void edit(const std::function<void()>& edit) {
