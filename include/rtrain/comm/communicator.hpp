@@ -15,6 +15,7 @@
 #include <rtrain/comm/node/bucket.hpp>
 #include <rtrain/comm/node/node.hpp>
 #include <rtrain/comm/node/node_array.hpp>
+#include <rtrain/comm/node/part_collectives.hpp>
 #include <rtrain/comm/node/slot_scatter.hpp>
 #include <rtrain/comm/node/split_barriers.hpp>
 #include <rtrain/comm/node/transport.hpp>
@@ -125,6 +126,8 @@ public:
         });
     }
 
+    /// Collectives on parts of different sizes.
+    [[nodiscard]] PartCollectives parts() noexcept { return {all_, calls_, links_}; }
     /// Waits for all ranks.
     void barrier() {
         const Call call = calls_.begin({});
@@ -252,7 +255,6 @@ public:
         links_.node()->all_gather(
             call, Slices::equal(rows.numel() / ranks, static_cast<int>(ranks)), bytes_of(rows));
     }
-
     /// gather_across() by messages; advances when polled.
     [[nodiscard]] LaterGather gather_across_later() {
         return LaterGather(*SlotRanks::of(all_, links_).across);
@@ -269,7 +271,6 @@ public:
     void wait(Progress& progress, const char* what) {
         all_.wait(progress, what);
     }
-
     /// Returns a communicator of the ranks that pass the same colour, ordered by key, then by rank.
     [[nodiscard]] std::unique_ptr<Communicator> split(int colour, int key = 0) {
         const at::Tensor mine = at::tensor({colour, key, world().last_group()}, at::kInt);

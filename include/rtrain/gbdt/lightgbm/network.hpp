@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Network: LightGBM's communication by collectives of rtrain, without ports and machine lists.
+/// Without libtorch.
+#pragma once
+
+#include <rtrain/comm/kernels/parts.hpp>
+#include <rtrain/gbdt/lightgbm/call.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace rtrain::gbdt::lightgbm {
+
+/// The collectives that LightGBM calls, on the ranks that train.
+class Collectives {
+public:
+    Collectives() = default;
+    Collectives(const Collectives&) = delete;
+    Collectives& operator=(const Collectives&) = delete;
+    virtual ~Collectives() = default;
+
+    [[nodiscard]] virtual int rank() const = 0;
+    [[nodiscard]] virtual int size() const = 0;
+    /// Sends every rank's part of `data` to all ranks.
+    virtual void all_gather(std::byte* data, const comm::Parts& parts) = 0;
+    /// Combines this rank's part of every rank's `data` into `own`.
+    virtual void reduce_scatter(const std::byte* data, const comm::Parts& parts, std::byte* own,
+                                const comm::Combining& combining) = 0;
+};
+
+/// While it exists, LightGBM's functions on this thread train together with the other ranks.
+class Network {
+public:
+    /// `ranks` outlives it.
+    explicit Network(Collectives& ranks) {
+        current() = &ranks;
+        network_error = nullptr;
+        check(LGBM_NetworkInitWithFunctions(ranks.size(), ranks.rank(),
+                                            reinterpret_cast<void*>(&reduce_scatter),
+                                            reinterpret_cast<void*>(&all_gather)),
+              "LGBM_NetworkInitWithFunctions");
+    }
+    Network(const Network&) = delete;
+    Network& operator=(const Network&) = delete;
+    ~Network() {
+        (void)LGBM_NetworkFree();
+        current() = nullptr;
+    }
+
+private:
+    using Size = std::int32_t;
+    using Reduce = void (*)(const char* from, char* to, int element, Size bytes);
+
+    static Collectives*& current() {
+        thread_local Collectives* ranks = nullptr;
+        return ranks;
+    }
+
+    /// LightGBM turns exceptions of a certain class into errors, by their text.
+    template <class Action>
+    static void guarded(const Action& action) {
+        try {
+            action();
+        } catch (const std::exception& error) {
+            network_error = std::current_exception();
+            throw std::runtime_error(error.what());
+        }
+    }
+
+    [[nodiscard]] static comm::Parts parts_of(const Size* lengths, int count, int element) {
+        std::vector<std::int64_t> counts;
+        for (int rank = 0; rank < count; ++rank) {
+            counts.push_back(lengths[rank] / element);
+        }
+        return comm::Parts(std::move(counts));
+    }
+
+    // Blocks are consecutive in LightGBM's own collectives, too.
+    static void all_gather(char* input, Size bytes, const Size* begins, const Size* lengths,
+                           int count, char* output, Size /*all*/) {
+        guarded([&] {
+            std::memmove(output + begins[current()->rank()], input,
+                         static_cast<std::size_t>(bytes));
+            current()->all_gather(reinterpret_cast<std::byte*>(output),
+                                  parts_of(lengths, count, 1));
+        });
+    }
+    static void reduce_scatter(char* input, Size /*bytes*/, int element, const Size* /*begins*/,
+                               const Size* lengths, int count, char* output, Size /*all*/,
+                               const Reduce& reduce) {
+        guarded([&] {
+            const auto combine = [&](std::byte* to, const std::byte* from, std::size_t bytes) {
+                reduce(reinterpret_cast<const char*>(from), reinterpret_cast<char*>(to), element,
+                       static_cast<Size>(bytes));
+            };
+            current()->reduce_scatter(reinterpret_cast<const std::byte*>(input),
+                                      parts_of(lengths, count, element),
+                                      reinterpret_cast<std::byte*>(output),
+                                      {combine, static_cast<std::size_t>(element)});
+        });
+    }
+};
+
+} // namespace rtrain::gbdt::lightgbm
