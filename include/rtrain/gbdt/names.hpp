@@ -21,10 +21,10 @@ namespace rtrain::gbdt {
 inline void require_version(std::string_view library, std::string_view package,
                             std::array<int, 2> found, std::array<int, 2> least) {
     if (found < least) {
-        throw ConfigError("RT-G1", detail::concat("this program uses ", library, ' ', found[0], '.',
-                                                  found[1], ", but rtrain needs ", least[0], '.',
-                                                  least[1], " or newer; run pip install --upgrade ",
-                                                  package));
+        throw ConfigError("RT-G1",
+                          detail::concat("this program uses ", library, ' ', found[0], '.',
+                                         found[1], ", but rtrain needs ", least[0], '.', least[1],
+                                         " or newer; run pip install --upgrade ", package));
     }
 }
 
@@ -40,24 +40,23 @@ inline void require_version(std::string_view library, std::string_view package,
 /// Returns the error for a parameter that rtrain sets.
 [[nodiscard]] inline ConfigError reserved_parameter(const std::string& name,
                                                     std::string_view advice) {
-    return {"RT-G10",
-            detail::concat("the parameter \"", name, "\" is set by rtrain; ", advice)};
+    return {"RT-G10", detail::concat("the parameter \"", name, "\" is set by rtrain; ", advice)};
 }
 
-/// Throws DataError [RT-G4] for a label that no objective can learn, [RT-G7] for one that is no
-/// class of `classes`, if that is not 0.
+/// Throws DataError [RT-G4] for a label that no objective can learn, [RT-G7] for one outside of
+/// `classes` classes, unless that is 0.
 inline void check_label(double label, std::int64_t row, std::int64_t classes) {
     if (!std::isfinite(label)) {
         throw DataError("RT-G4", detail::concat("the label of row ", row, " is ", label,
                                                 "; labels must be finite: remove the row, or "
                                                 "fill it with a SimpleImputer"));
     }
-    if (classes > 0 && (label < 0 || label >= static_cast<double>(classes) ||
-                        label != std::floor(label))) {
-        throw DataError("RT-G7", detail::concat("the label of row ", row, " is ", label,
-                                                "; num_class is ", classes,
-                                                ", so labels must be whole numbers from 0 to ",
-                                                classes - 1));
+    if (classes > 0 &&
+        (label < 0 || label >= static_cast<double>(classes) || label != std::floor(label))) {
+        throw DataError("RT-G7",
+                        detail::concat("the label of row ", row, " is ", label, "; num_class is ",
+                                       classes, ", so labels must be whole numbers from 0 to ",
+                                       classes - 1));
     }
 }
 
@@ -74,11 +73,12 @@ inline void require_equal_features(const Features& trained, const Features& othe
         });
         return detail::listed(names);
     };
-    throw DataError("RT-G5",
-                    detail::concat("the columns of ", name, " differ from those of the training "
-                                   "data; missing: ", missing_in(trained, other),
-                                   "; additional: ", missing_in(other, trained),
-                                   "; select the same columns, in the same order"));
+    throw DataError("RT-G5", detail::concat("the columns of ", name,
+                                            " differ from those of the training "
+                                            "data; missing: ",
+                                            missing_in(trained, other),
+                                            "; additional: ", missing_in(other, trained),
+                                            "; select the same columns, in the same order"));
 }
 
 } // namespace rtrain::gbdt

@@ -13,7 +13,7 @@
 
 namespace rtrain::gbdt {
 
-/// What a column besides the features means.
+/// The meaning of a column that is not a feature.
 enum class Field : std::uint8_t { label, weight, base_margin, query, lower_bound, upper_bound };
 inline constexpr std::size_t field_count = 6;
 

@@ -34,7 +34,8 @@ struct Call {
     at::ScalarType type = at::kByte;
     bool finite : 1 = true;         ///< this rank's slice of a bucket's result, if ranks check it
     std::uint8_t user_call : 7 = 0; ///< UserCall::Name of the enclosing call
-    /// Root of a broadcast; number of a repeatable all-reduce; bytes of an element of parts; else 0.
+    /// Root of a broadcast; number of a repeatable all-reduce; bytes of an element of parts; else
+    /// 0.
     std::uint16_t which = 0;
     std::uint16_t shape = 0;     ///< hash of the sizes
     std::uint32_t order = 0;     ///< calls of the communicator up to this one

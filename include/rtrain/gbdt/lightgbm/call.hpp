@@ -5,10 +5,10 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/gbdt/lightgbm/functions.hpp>
 #include <rtrain/gbdt/names.hpp>
 #include <rtrain/gbdt/native_log.hpp>
 #include <rtrain/gbdt/row_block.hpp>
-#include <rtrain/gbdt/lightgbm/functions.hpp>
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -82,8 +82,7 @@ template <class Get>
 
 /// The names of all parameters, and for each alias the name that it stands for.
 [[nodiscard]] inline std::vector<std::pair<std::string, std::string>> parameter_names() {
-    const auto known =
-        json::parse(text_of(LGBM_DumpParamAliases, "LGBM_DumpParamAliases"));
+    const auto known = json::parse(text_of(LGBM_DumpParamAliases, "LGBM_DumpParamAliases"));
     std::vector<std::pair<std::string, std::string>> names;
     for (const auto& parameter : known.as_object()) {
         const std::string name = parameter.key();

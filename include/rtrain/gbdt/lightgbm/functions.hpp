@@ -48,9 +48,8 @@ int LGBM_BoosterUpdateOneIter(BoosterHandle handle, int* is_finished);
 int LGBM_BoosterGetCurrentIteration(BoosterHandle handle, int* out_iteration);
 int LGBM_BoosterGetNumClasses(BoosterHandle handle, int* out_len);
 int LGBM_BoosterGetNumFeature(BoosterHandle handle, int* out_len);
-int LGBM_BoosterGetFeatureNames(BoosterHandle handle, int len, int* out_len,
-                                std::size_t buffer_len, std::size_t* out_buffer_len,
-                                char** out_strs);
+int LGBM_BoosterGetFeatureNames(BoosterHandle handle, int len, int* out_len, std::size_t buffer_len,
+                                std::size_t* out_buffer_len, char** out_strs);
 int LGBM_BoosterGetEvalCounts(BoosterHandle handle, int* out_len);
 int LGBM_BoosterGetEvalNames(BoosterHandle handle, int len, int* out_len, std::size_t buffer_len,
                              std::size_t* out_buffer_len, char** out_strs);

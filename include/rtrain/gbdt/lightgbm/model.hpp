@@ -94,8 +94,7 @@ public:
     [[nodiscard]] std::vector<std::string> feature_names() const {
         return names_of(
             [&](int most, int* found, std::size_t size, std::size_t* needed, char** texts) {
-                return LGBM_BoosterGetFeatureNames(handle_.get(), most, found, size, needed,
-                                                   texts);
+                return LGBM_BoosterGetFeatureNames(handle_.get(), most, found, size, needed, texts);
             },
             "LGBM_BoosterGetFeatureNames");
     }
@@ -110,11 +109,10 @@ public:
                                          static_cast<int>(kind), 0, limit, &count),
               "LGBM_BoosterCalcNumPredict");
         std::vector<double> predictions(static_cast<std::size_t>(count));
-        check(LGBM_BoosterPredictForMat(handle_.get(), values, static_cast<int>(Type::float64),
-                                        static_cast<std::int32_t>(rows),
-                                        static_cast<std::int32_t>(features()), 1,
-                                        static_cast<int>(kind), 0, limit, "", &count,
-                                        predictions.data()),
+        check(LGBM_BoosterPredictForMat(
+                  handle_.get(), values, static_cast<int>(Type::float64),
+                  static_cast<std::int32_t>(rows), static_cast<std::int32_t>(features()), 1,
+                  static_cast<int>(kind), 0, limit, "", &count, predictions.data()),
               "LGBM_BoosterPredictForMat");
         return predictions;
     }
@@ -123,9 +121,9 @@ public:
     [[nodiscard]] std::vector<std::pair<std::string, double>>
     importance(const std::string& type) const {
         std::vector<double> scores(static_cast<std::size_t>(features()));
-        check(LGBM_BoosterFeatureImportance(handle_.get(), 0, type == "gain" ? 1 : 0,
-                                            scores.data()),
-              "LGBM_BoosterFeatureImportance");
+        check(
+            LGBM_BoosterFeatureImportance(handle_.get(), 0, type == "gain" ? 1 : 0, scores.data()),
+            "LGBM_BoosterFeatureImportance");
         std::vector<std::pair<std::string, double>> found;
         const auto names = feature_names();
         for (std::size_t i = 0; i < scores.size(); ++i) {

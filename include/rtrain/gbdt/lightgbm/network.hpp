@@ -34,76 +34,81 @@ public:
                                 const comm::Combining& combining) = 0;
 };
 
+/// The collectives of this thread: LightGBM passes none to its callbacks.
+[[nodiscard]] inline Collectives*& current_collectives() {
+    thread_local Collectives* ranks = nullptr;
+    return ranks;
+}
+
+/// Runs a callback. LightGBM turns exceptions of certain classes into errors with their text.
+template <class Action>
+void guarded(const Action& action) {
+    try {
+        action();
+    } catch (const std::exception& error) {
+        network_error = std::current_exception();
+        throw std::runtime_error(error.what());
+    }
+}
+
+/// `lengths`: bytes of each rank's block; blocks are consecutive.
+[[nodiscard]] inline comm::Parts parts_of(const std::int32_t* lengths, int count, int element) {
+    std::vector<std::int64_t> counts;
+    for (int rank = 0; rank < count; ++rank) {
+        counts.push_back(lengths[rank] / element);
+    }
+    return comm::Parts(std::move(counts));
+}
+
+extern "C" {
+
+/// LightGBM's AllgatherFunction.
+inline void rtrain_lightgbm_all_gather(char* input, std::int32_t bytes, const std::int32_t* begins,
+                                       const std::int32_t* lengths, int count, char* output,
+                                       std::int32_t /*output_bytes*/) {
+    guarded([&] {
+        Collectives& ranks = *current_collectives();
+        std::memmove(output + begins[ranks.rank()], input, static_cast<std::size_t>(bytes));
+        ranks.all_gather(reinterpret_cast<std::byte*>(output), parts_of(lengths, count, 1));
+    });
+}
+
+/// LightGBM's ReduceScatterFunction.
+inline void rtrain_lightgbm_reduce_scatter(
+    char* input, std::int32_t /*input_bytes*/, int element, const std::int32_t* /*begins*/,
+    const std::int32_t* lengths, int count, char* output, std::int32_t /*output_bytes*/,
+    void (*const& reduce)(const char* from, char* to, int element, std::int32_t bytes)) {
+    guarded([&] {
+        const auto combine = [&](std::byte* to, const std::byte* from, std::size_t bytes) {
+            reduce(reinterpret_cast<const char*>(from), reinterpret_cast<char*>(to), element,
+                   static_cast<std::int32_t>(bytes));
+        };
+        current_collectives()->reduce_scatter(
+            reinterpret_cast<const std::byte*>(input), parts_of(lengths, count, element),
+            reinterpret_cast<std::byte*>(output), {combine, static_cast<std::size_t>(element)});
+    });
+}
+
+} // extern "C"
+
 /// While it exists, LightGBM's functions on this thread train together with the other ranks.
 class Network {
 public:
     /// `ranks` outlives it.
     explicit Network(Collectives& ranks) {
-        current() = &ranks;
+        current_collectives() = &ranks;
         network_error = nullptr;
-        check(LGBM_NetworkInitWithFunctions(ranks.size(), ranks.rank(),
-                                            reinterpret_cast<void*>(&reduce_scatter),
-                                            reinterpret_cast<void*>(&all_gather)),
-              "LGBM_NetworkInitWithFunctions");
+        check(
+            LGBM_NetworkInitWithFunctions(ranks.size(), ranks.rank(),
+                                          reinterpret_cast<void*>(&rtrain_lightgbm_reduce_scatter),
+                                          reinterpret_cast<void*>(&rtrain_lightgbm_all_gather)),
+            "LGBM_NetworkInitWithFunctions");
     }
     Network(const Network&) = delete;
     Network& operator=(const Network&) = delete;
     ~Network() {
         (void)LGBM_NetworkFree();
-        current() = nullptr;
-    }
-
-private:
-    using Size = std::int32_t;
-    using Reduce = void (*)(const char* from, char* to, int element, Size bytes);
-
-    static Collectives*& current() {
-        thread_local Collectives* ranks = nullptr;
-        return ranks;
-    }
-
-    /// LightGBM turns exceptions of a certain class into errors, by their text.
-    template <class Action>
-    static void guarded(const Action& action) {
-        try {
-            action();
-        } catch (const std::exception& error) {
-            network_error = std::current_exception();
-            throw std::runtime_error(error.what());
-        }
-    }
-
-    [[nodiscard]] static comm::Parts parts_of(const Size* lengths, int count, int element) {
-        std::vector<std::int64_t> counts;
-        for (int rank = 0; rank < count; ++rank) {
-            counts.push_back(lengths[rank] / element);
-        }
-        return comm::Parts(std::move(counts));
-    }
-
-    // Blocks are consecutive in LightGBM's own collectives, too.
-    static void all_gather(char* input, Size bytes, const Size* begins, const Size* lengths,
-                           int count, char* output, Size /*all*/) {
-        guarded([&] {
-            std::memmove(output + begins[current()->rank()], input,
-                         static_cast<std::size_t>(bytes));
-            current()->all_gather(reinterpret_cast<std::byte*>(output),
-                                  parts_of(lengths, count, 1));
-        });
-    }
-    static void reduce_scatter(char* input, Size /*bytes*/, int element, const Size* /*begins*/,
-                               const Size* lengths, int count, char* output, Size /*all*/,
-                               const Reduce& reduce) {
-        guarded([&] {
-            const auto combine = [&](std::byte* to, const std::byte* from, std::size_t bytes) {
-                reduce(reinterpret_cast<const char*>(from), reinterpret_cast<char*>(to), element,
-                       static_cast<Size>(bytes));
-            };
-            current()->reduce_scatter(reinterpret_cast<const std::byte*>(input),
-                                      parts_of(lengths, count, element),
-                                      reinterpret_cast<std::byte*>(output),
-                                      {combine, static_cast<std::size_t>(element)});
-        });
+        current_collectives() = nullptr;
     }
 };
 

@@ -91,9 +91,9 @@ private:
             counts.push_back(static_cast<int>(values[i].size()));
         }
         DatasetHandle made = nullptr;
-        check(LGBM_DatasetCreateFromSampledColumn(
-                  value_columns.data(), place_columns.data(), static_cast<std::int32_t>(columns),
-                  counts.data(), count, rows_, rows_, parameters.c_str(), &made),
+        check(LGBM_DatasetCreateFromSampledColumn(value_columns.data(), place_columns.data(),
+                                                  static_cast<std::int32_t>(columns), counts.data(),
+                                                  count, rows_, rows_, parameters.c_str(), &made),
               "LGBM_DatasetCreateFromSampledColumn");
         return made;
     }
@@ -104,8 +104,7 @@ private:
         std::int32_t first = 0;
         source.rewind();
         for (auto block = source.next(); block.rows > 0; block = source.next()) {
-            check(LGBM_DatasetPushRows(handle_.get(), block.values,
-                                       static_cast<int>(Type::float64),
+            check(LGBM_DatasetPushRows(handle_.get(), block.values, static_cast<int>(Type::float64),
                                        static_cast<std::int32_t>(block.rows), columns, first),
                   "LGBM_DatasetPushRows");
             for (std::size_t i = 0; i < field_count; ++i) {

@@ -47,7 +47,7 @@ private:
     static constexpr std::array<const char*, field_count> field_names{
         "label", "weight", "base_margin", "qid", "label_lower_bound", "label_upper_bound"};
 
-    /// What XGBoost calls back with. Exceptions must not pass through it.
+    /// The argument of XGBoost's callbacks, through which exceptions must not pass.
     struct Reading {
         RowSource<float>& source;
         DMatrixHandle proxy;
@@ -60,10 +60,10 @@ private:
                     return 0;
                 }
                 const auto columns = static_cast<std::int64_t>(reading.source.features().size());
-                check(XGProxyDMatrixSetDataDense(
-                          reading.proxy,
-                          array_interface(block.values, block.rows, columns).c_str()),
-                      "XGProxyDMatrixSetDataDense");
+                check(
+                    XGProxyDMatrixSetDataDense(
+                        reading.proxy, array_interface(block.values, block.rows, columns).c_str()),
+                    "XGProxyDMatrixSetDataDense");
                 set_features(reading.proxy, reading.source.features());
                 set_fields(reading.proxy, block);
                 return 1;
@@ -92,15 +92,13 @@ private:
         }
     };
 
-    void quantize(RowSource<float>& source, const MatrixOptions& options,
-                  const Matrix* reference) {
+    void quantize(RowSource<float>& source, const MatrixOptions& options, const Matrix* reference) {
         DMatrixHandle proxy = nullptr;
         check(XGProxyDMatrixCreate(&proxy), "XGProxyDMatrixCreate");
         const Owner owner(proxy);
         Reading reading{source, proxy};
-        const std::string config =
-            detail::concat("{\"missing\":NaN,\"max_bin\":", options.max_bin,
-                           ",\"nthread\":", options.threads, '}');
+        const std::string config = detail::concat("{\"missing\":NaN,\"max_bin\":", options.max_bin,
+                                                  ",\"nthread\":", options.threads, '}');
         source.rewind();
         DMatrixHandle made = nullptr;
         const int result = XGQuantileDMatrixCreateFromCallback(

@@ -98,16 +98,17 @@ public:
     /// count; 0: all.
     [[nodiscard]] Predictions predict(const float* values, std::int64_t rows, bool margin = false,
                                       int rounds = 0) const {
-        const std::string config = detail::concat(
-            "{\"type\":", margin ? 1 : 0, ",\"training\":false,\"iteration_begin\":0,"
-            "\"iteration_end\":", rounds, ",\"missing\":NaN,\"strict_shape\":true,\"cache_id\":0}");
+        const std::string config =
+            detail::concat("{\"type\":", margin ? 1 : 0,
+                           ",\"training\":false,\"iteration_begin\":0,"
+                           "\"iteration_end\":",
+                           rounds, ",\"missing\":NaN,\"strict_shape\":true,\"cache_id\":0}");
         const bst_ulong* shape = nullptr;
         bst_ulong dimensions = 0;
         Predictions made;
         check(XGBoosterPredictFromDense(handle_.get(),
                                         array_interface(values, rows, features()).c_str(),
-                                        config.c_str(), nullptr, &shape, &dimensions,
-                                        &made.values),
+                                        config.c_str(), nullptr, &shape, &dimensions, &made.values),
               "XGBoosterPredictFromDense");
         made.rows = static_cast<std::int64_t>(shape[0]);
         made.columns = dimensions > 1 ? static_cast<std::int64_t>(shape[1]) : 1;

@@ -61,8 +61,8 @@ inline void require_known(const Parameters& parameters) {
         const std::size_t begin = at + before.size();
         std::vector<std::string> names{"eval_metric"};
         add_parameter_names(json::parse(config), names);
-        throw unknown_parameter("XGBoost", log.lines().substr(begin, log.lines().find('"', begin) - begin),
-                                names);
+        throw unknown_parameter(
+            "XGBoost", log.lines().substr(begin, log.lines().find('"', begin) - begin), names);
     }
 }
 

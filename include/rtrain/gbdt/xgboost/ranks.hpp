@@ -24,19 +24,16 @@ class Tracker {
 public:
     /// `address`: of this machine, as the other ranks reach it. The system chooses the port.
     Tracker(int ranks, const std::string& address) {
-        const boost::json::object config{{"dmlc_communicator", "rabit"},
-                                         {"n_workers", ranks},
-                                         {"host", address},
-                                         {"port", 0},
-                                         {"timeout", bootstrap_s},
-                                         {"sortby", by_task}};
+        const boost::json::object config{
+            {"dmlc_communicator", "rabit"}, {"n_workers", ranks}, {"host", address}, {"port", 0},
+            {"timeout", bootstrap_s},       {"sortby", by_task}};
         TrackerHandle made = nullptr;
         check(XGTrackerCreate(boost::json::serialize(config).c_str(), &made), "XGTrackerCreate");
         handle_.reset(made);
         check(XGTrackerRun(made, "{}"), "XGTrackerRun");
     }
 
-    /// What ranks need to connect.
+    /// Arguments with which ranks connect.
     [[nodiscard]] std::string arguments() const {
         const char* text = nullptr;
         check(XGTrackerWorkerArgs(handle_.get(), &text), "XGTrackerWorkerArgs");
@@ -69,9 +66,10 @@ public:
         if (XGCommunicatorGetRank() != rank || XGCommunicatorGetWorldSize() != size) {
             const int theirs = XGCommunicatorGetRank();
             (void)XGCommunicatorFinalize();
-            throw CommError("RT-G16", detail::concat("rank ", rank, " of ", size, " is rank ", theirs,
-                                                     " in XGBoost; the order of ranks must be "
-                                                     "equal; report this as a bug of rtrain"));
+            throw CommError("RT-G16",
+                            detail::concat("rank ", rank, " of ", size, " is rank ", theirs,
+                                           " in XGBoost; the order of ranks must be "
+                                           "equal; report this as a bug of rtrain"));
         }
     }
     TrackedRanks(const TrackedRanks&) = delete;
