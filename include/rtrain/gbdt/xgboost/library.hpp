@@ -147,9 +147,7 @@ struct Library {
 
     /// Returns the parameters as text. Throws ConfigError [RT-G10] for one that rtrain sets.
     [[nodiscard]] static Parameters parameters(const Config& config, const Team& team) {
-        Parameters parameters{{"validate_parameters", "1"},
-                              {"nthread", std::to_string(team.threads)},
-                              {"device", team.device}};
+        Parameters parameters{{"nthread", std::to_string(team.threads)}, {"device", team.device}};
         for (const auto& parameter : config) {
             const std::string key = parameter.key();
             if (key == "nthread" || key == "n_jobs") {

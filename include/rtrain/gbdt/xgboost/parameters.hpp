@@ -54,6 +54,7 @@ inline void require_known(const Parameters& parameters) {
     const Handle<XGDMatrixFree> matrix(made);
     const NativeLog<Log>::Collecting log;
     Model model({made});
+    model.set({{"validate_parameters", "1"}});
     model.set(parameters);
     const std::string config = model.config();
     constexpr std::string_view before = "Parameters: { \"";
