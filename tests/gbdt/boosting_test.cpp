@@ -367,6 +367,28 @@ TEST_CASE("Boosting.several_classes_weights_margins_and_queries" * doctest::time
     }
 }
 
+TEST_CASE("Boosting.several_ranks_need_a_communicator" * doctest::timeout(60)) {
+    const test::Directory directory("boosting");
+    Trainer<> trainer({.run = {.name = "alone", .storage_path = directory.path()}});
+    trainer.fit([](auto& worker) {
+        const std::string code =
+            code_of([&] { gbdt::TrainingRanks(worker, nullptr, gbdt::Ranks::all); });
+        CHECK(code == (worker.size() > 1 ? "RT-G13" : ""));
+    });
+}
+
+TEST_CASE("Exit.in_another_thread_is_caused_by_another_rank") {
+    std::string code;
+    AttemptStatus::current().set_last_words(
+        [&](const std::exception& error) { code = dynamic_cast<const Error&>(error).code(); });
+    AttemptStatus::current().begin([] {});
+    comm::report_exit(false);
+    AttemptStatus::current().end();
+    AttemptStatus::current().set_last_words(nullptr);
+    CHECK(code == "RT-X118");
+    CHECK(caused_by_another("RT-X118"));
+}
+
 /// For python_test.py, in the directory RTRAIN_BOOSTING_FILES: a table, and models of it.
 TEST_CASE("Boosting.writes_for_python" *
           doctest::skip(std::getenv("RTRAIN_BOOSTING_FILES") == nullptr)) {

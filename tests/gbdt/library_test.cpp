@@ -228,6 +228,25 @@ TEST_CASE("XGBoost.ranks_train_one_model_and_an_error_frees_the_others") {
     CHECK(caused_by_another("RT-G17"));
 }
 
+TEST_CASE("XGBoost.must_number_ranks_as_rtrain_does") {
+    xgboost::begin();
+    const xgboost::Tracker tracker(2, "127.0.0.1");
+    std::vector<std::string> codes(2);
+    std::vector<std::thread> ranks;
+    for (const int rank : {3, 5}) { // which are 0 and 1 to XGBoost
+        ranks.emplace_back([&, rank] {
+            codes[rank == 3 ? 0 : 1] = code_of([&] {
+                const xgboost::TrackedRanks all(
+                    rank, 2, "", [&](const std::string& /*text*/) { return tracker.arguments(); });
+            });
+        });
+    }
+    for (std::thread& rank : ranks) {
+        rank.join();
+    }
+    CHECK(codes == std::vector<std::string>{"RT-G16", "RT-G16"});
+}
+
 TEST_CASE("LightGBM.trains_evaluates_and_predicts") {
     Rows<double> rows(2000, 6, 1);
     Rows<double> others(500, 6, 2);

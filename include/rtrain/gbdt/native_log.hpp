@@ -41,7 +41,7 @@ private:
     static void finish(std::string& line) {
         if (target() != nullptr) {
             *target() += line;
-        } else if (line.find("[Info]") == std::string::npos && line != "\n") {
+        } else if (line.find(" got rank ") == std::string::npos && line != "\n") {
             line.pop_back();
             console::warn("%s: %s", Library::name, line.c_str());
         }
