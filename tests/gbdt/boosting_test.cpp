@@ -160,6 +160,7 @@ void check_bad_input() {
     using R = Boosted<Library>;
     const auto code = refused<Library>;
     CHECK(code([](R& run) { run.options.label_column = "z"; }) == "RT-G2");
+    CHECK(code([](R& run) { run.options.label_column = ""; }) == "RT-G2");
     CHECK(code([](R& run) { run.options.label_column = "d"; }) == "RT-G2");
     CHECK(code([](R& run) {
               run.datasets.at("train") =

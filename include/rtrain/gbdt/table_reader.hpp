@@ -99,6 +99,10 @@ public:
     TableReader(const data::Dataset& rows, TableColumns roles, Part part, std::int64_t classes = 0)
         : roles_(std::move(roles)), classes_(classes), columns_(features_of(rows, roles_)),
           rows_(rows.uncounted() != nullptr ? rows.counted() : rows) {
+        if (roles_.label.empty() && roles_.lower_bound.empty()) {
+            throw DataError("RT-G2",
+                            "label_column is empty; name the column that is to be learned");
+        }
         if (rows_.size() < part.of) {
             throw DataError("RT-G9", detail::concat(part.of, " ranks train on ", rows_.size(),
                                                     " rows; each needs at least one: use fewer "
@@ -150,7 +154,7 @@ public:
         const data::Dataset all = rows_;
         const FeatureColumns columns = std::exchange(columns_, {});
         rows_ = rows_.select_columns(roles_.of_fields());
-        columns_.columns = {roles_.label};
+        columns_.columns = {roles_.of_fields().front()};
         rewind();
         while (next().rows > 0) {
         }
