@@ -26,6 +26,7 @@ install(FILES ${PROJECT_BINARY_DIR}/rtrainConfig.cmake
               ${PROJECT_BINARY_DIR}/rtrainConfigVersion.cmake
               cmake/rtrainDependencies.cmake cmake/rtrainTorch.cmake cmake/rtrainCompiler.cmake cmake/rtrainComponent.cmake cmake/rtrainNccl.cmake
               cmake/rtrainArrow.cmake cmake/rtrainImages.cmake cmake/rtrainHttps.cmake cmake/rtrainStacktrace.cmake
+              cmake/rtrainXGBoost.cmake cmake/rtrainLightGBM.cmake
               cmake/rtrainCompiled.cmake cmake/rtrainBuiltFor.cmake cmake/rtrainModule.cmake cmake/rtrainMpiTest.cmake
         DESTINATION ${rtrain_package_dir})
 install(DIRECTORY cmake/compiled cmake/module DESTINATION ${rtrain_package_dir})

@@ -17,7 +17,7 @@ TARGET = "cmake/module/rtrain_names.inc"
 # What these need, not every user has.
 LEFT_OUT = ("backend/nccl.hpp", "data/tables/arrow.hpp", "data/tables/csv.hpp", "data/tables/csv_options.hpp",
             "data/images/images.hpp", "data/tables/parquet.hpp", "storage/cloud/arrow.hpp", "testing/",
-            "track/http/https.hpp", "process/stack/stacktrace.hpp")
+            "track/http/https.hpp", "process/stack/stacktrace.hpp", "gbdt/", "xgboost.hpp", "lightgbm.hpp")
 HIDDEN = {"detail", "internal"}
 
 TOKEN = re.compile(r"""

@@ -18,7 +18,7 @@ the root is in no room, so it has an entry of its own. "may include" is a list o
   rtrain::compiled defines them, too; or a header of another name has definitions (RTRAIN_DOOR),
  - a *_format.hpp, a vendor's private format, is included by a header that is not its *_definitions.hpp,
  - a header that is not generated is longer than 400 lines, half of them than 150, or a function than 60,
- - a function has more than five parameters: a struct with named members takes them,
+ - a function has more than five parameters, except in extern "C" blocks: a struct with named members takes them,
 - a header writes to the standard error itself, past console::say() and console::Screen,
 - a namespace within rtrain has a namespace `detail` of its own: whoever includes it there could not say
   `detail::` for rtrain::detail any more, and would not compile if includes change places. `internal` will do.
@@ -50,6 +50,8 @@ WORDS = re.compile(r"""//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""")
 FUNCTION = re.compile(r"(?!(?:if|for|while|switch|else|catch|do|try|return|namespace|class|struct|enum|"
                       r"union)\b)[^=?]*\)[\s\w]*(?:->[^()]*|:[^:].*)?", re.DOTALL)
 GENERATED = re.compile(r"^// Made by ", re.MULTILINE)
+# Signatures that a C library prescribes.
+FOREIGN = re.compile(r'^extern "C" \{\n.*?^\} // extern "C"', re.MULTILINE | re.DOTALL)
 MACROS = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 CALLABLE = re.compile(r"(?<![\w.>])(?:operator\s*(?:\(\)|[^\s\w(]+)|~?[A-Za-z_]\w*)\s*\(")
 # `const Type<...>& name = value`; an argument of a call is rarely two words.
@@ -199,6 +201,7 @@ def split_list(text, begin):
 
 def long_parameter_lists(text):
     """(line, name, parameters) of each function that has too many."""
+    text = FOREIGN.sub(lambda match: "\n" * match.group(0).count("\n"), text)
     text = WORDS.sub(lambda match: " " * len(match.group(0)), text)
     text = MACROS.sub(lambda match: "\n" * match.group(0).count("\n"), text)
     for match in CALLABLE.finditer(text):

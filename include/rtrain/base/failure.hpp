@@ -55,9 +55,10 @@ namespace detail {
 
 /// Returns the kind of an exception with that code.
 [[nodiscard]] inline Failure::Kind kind_of_thrown(ErrorCode code) {
-    return code == "RT-X1" || code == "RT-X9" ? Failure::Kind::interrupted
-           : code == "RT-T3"                  ? Failure::Kind::preemption
-                                              : Failure::Kind::threw;
+    return code == "RT-X1" || code == "RT-X9" || code == "RT-G17" || code == "RT-X118"
+               ? Failure::Kind::interrupted
+           : code == "RT-T3" ? Failure::Kind::preemption
+                             : Failure::Kind::threw;
 }
 
 } // namespace detail

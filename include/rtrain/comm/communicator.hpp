@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Collectives on CPU tensors. Ranks of one node use shared memory, nodes use MPI messages, so that
-/// a node's bytes cross the network once and not once a rank. Unlike MPI's own collectives they end
-/// when another rank fails, and yield the core while waiting.
+/// Collectives on CPU tensors. A node's ranks use shared memory, so its bytes cross the network
+/// once. Unlike MPI's own they end when another rank fails, and yield the core while waiting.
 #pragma once
 
 #include <rtrain/comm/calls/arguments.hpp>
@@ -15,6 +14,7 @@
 #include <rtrain/comm/node/bucket.hpp>
 #include <rtrain/comm/node/node.hpp>
 #include <rtrain/comm/node/node_array.hpp>
+#include <rtrain/comm/node/part_collectives.hpp>
 #include <rtrain/comm/node/slot_scatter.hpp>
 #include <rtrain/comm/node/split_barriers.hpp>
 #include <rtrain/comm/node/transport.hpp>
@@ -125,6 +125,8 @@ public:
         });
     }
 
+    /// Collectives on parts of different sizes.
+    [[nodiscard]] PartCollectives parts() noexcept { return {all_, calls_, links_}; }
     /// Waits for all ranks.
     void barrier() {
         const Call call = calls_.begin({});
@@ -253,7 +255,6 @@ public:
         links_.node()->all_gather(
             call, Slices::equal(rows.numel() / ranks, static_cast<int>(ranks)), bytes_of(rows));
     }
-
     /// gather_across() by messages; advances when polled.
     [[nodiscard]] LaterGather gather_across_later() {
         return LaterGather(*SlotRanks::of(all_, links_).across);
@@ -270,7 +271,6 @@ public:
     void wait(Progress& progress, const char* what) {
         all_.wait(progress, what);
     }
-
     /// Returns a communicator of the ranks that pass the same colour, ordered by key, then by rank.
     [[nodiscard]] std::unique_ptr<Communicator> split(int colour, int key = 0) {
         const at::Tensor mine = at::tensor({colour, key, world().last_group()}, at::kInt);

@@ -5,14 +5,12 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/batch/batch.hpp>
+#include <rtrain/data/batch/numeric_columns.hpp>
 #include <rtrain/data/batch/ragged.hpp>
 
-#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,45 +48,6 @@ inline void require_fitted(bool is_fitted, std::string_view who) {
         throw DataError("RT-D55", concat(who, " was not fitted; call fit(), worker.fit(), or "
                                               "restore its state, before transform()"));
     }
-}
-
-[[nodiscard]] inline DataError wrong_column(const std::string& name, std::string_view is,
-                                            std::string_view expected) {
-    return DataError("RT-D56", concat("column \"", name, "\" ", is, "; expected ", expected));
-}
-
-[[nodiscard]] inline bool is_ragged(const data::Batch& batch, const std::string& name) {
-    return std::ranges::any_of(batch.ragged_columns(),
-                               [&](const auto& column) { return column.first == name; });
-}
-
-/// Reshapes a tensor of one value per row to broadcast against `like`.
-[[nodiscard]] inline at::Tensor as_rows(const at::Tensor& values, const at::Tensor& like) {
-    std::vector<std::int64_t> shape(static_cast<std::size_t>(like.dim()), 1);
-    shape.front() = values.size(0);
-    return values.view(shape);
-}
-
-/// Returns the column `name`, which must hold real numbers. Throws DataError [RT-D2, RT-D56].
-[[nodiscard]] inline const at::Tensor& numeric_column(const data::Batch& batch,
-                                                      const std::string& name) {
-    if (is_ragged(batch, name)) {
-        throw wrong_column(name, "is ragged", "equally many numbers in each row");
-    }
-    const at::Tensor& column = batch[name];
-    if (column.is_complex()) {
-        throw wrong_column(name, "is complex", "real numbers");
-    }
-    return column;
-}
-
-/// Same as double, with NaN in rows without a value.
-[[nodiscard]] inline at::Tensor numbers(const data::Batch& batch, const std::string& name) {
-    const at::Tensor values = numeric_column(batch, name).to(at::kDouble);
-    const at::Tensor valid = batch.valid(name);
-    return valid.defined() ? values.masked_fill(as_rows(valid.logical_not(), values),
-                                                std::numeric_limits<double>::quiet_NaN())
-                           : values;
 }
 
 /// The result type for a column: its own, or double if that is not a floating-point type.

@@ -5,17 +5,16 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/data/batch/batch.hpp>
+#include <rtrain/data/batch/numeric_columns.hpp>
 #include <rtrain/preprocess/categories.hpp>
 #include <rtrain/preprocess/columns.hpp>
 
-#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace rtrain::preprocess {
 
@@ -42,25 +41,18 @@ public:
 
     /// Throws DataError [RT-D2, RT-D56], and [RT-D57] for rows without a value.
     [[nodiscard]] data::Batch transform(const data::Batch& batch) const {
-        std::vector<at::Tensor> parts;
+        std::optional<at::ScalarType> type = options_.dtype;
         rtrain::detail::ChangedBatch changed(batch);
         for (const std::string& name : columns_) {
-            const at::Tensor& column = rtrain::detail::numeric_column(batch, name);
+            const at::ScalarType own = rtrain::detail::numeric_column(batch, name).scalar_type();
             if (const at::Tensor valid = batch.valid(name);
                 valid.defined() && !valid.all().item<bool>()) {
                 throw rtrain::detail::missing_value(name);
             }
-            at::ScalarType type = options_.dtype.value_or(column.scalar_type());
-            if (!options_.dtype) {
-                for (const std::string& other : columns_) {
-                    type = c10::promoteTypes(
-                        type, rtrain::detail::numeric_column(batch, other).scalar_type());
-                }
-            }
-            parts.push_back((column.dim() == 1 ? column.unsqueeze(1) : column.flatten(1)).to(type));
+            type = options_.dtype ? *options_.dtype : type ? c10::promoteTypes(*type, own) : own;
             changed.erase(name);
         }
-        changed.set(options_.output_column_name, at::cat(parts, 1));
+        changed.set(options_.output_column_name, data::numeric_rows(batch, columns_, *type));
         return std::move(changed).finish();
     }
 

@@ -165,6 +165,7 @@ private:
         if (run) {
             attempt.began = name_of(run->checkpoint());
             AttemptStatus& status = context_.attempt;
+            status.set_last_words([&](const std::exception& error) { session_.last_words(error); });
             status.begin([&] { end_in_function(attempt, *run); });
             mine = failure_in([&] {
                 attempt.preempted = !run_until_preempted(train_function, *run);

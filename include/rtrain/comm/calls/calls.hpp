@@ -85,7 +85,8 @@ public:
     /// "0.weight", reduction 2))".
     [[nodiscard]] std::string describe(const Call& call, bool numbered = true) const {
         std::string text = comm::describe(call);
-        if (call.which != 0 && call.collective != Collective::broadcast) {
+        if (call.which != 0 && (call.collective == Collective::all_reduce ||
+                                call.collective == Collective::all_reduce_bucket)) {
             const auto name = names_.find(call.which);
             text += detail::concat(" (", name != names_.end() ? name->second + ", " : "",
                                    "reduction ", call.which, ')');

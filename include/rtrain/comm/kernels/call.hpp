@@ -23,7 +23,9 @@ enum class Collective : std::uint8_t {
     reduce_scatter,
     all_gather,
     broadcast,
-    barrier
+    barrier,
+    all_gather_parts,
+    reduce_scatter_parts
 };
 
 struct Call {
@@ -32,7 +34,8 @@ struct Call {
     at::ScalarType type = at::kByte;
     bool finite : 1 = true;         ///< this rank's slice of a bucket's result, if ranks check it
     std::uint8_t user_call : 7 = 0; ///< UserCall::Name of the enclosing call
-    /// Root of a broadcast; number of a repeatable all-reduce; else 0.
+    /// Root of a broadcast; number of a repeatable all-reduce; bytes of an element of parts; else
+    /// 0.
     std::uint16_t which = 0;
     std::uint16_t shape = 0;     ///< hash of the sizes
     std::uint32_t order = 0;     ///< calls of the communicator up to this one
@@ -83,6 +86,10 @@ static_assert(sizeof(Call) == 24); // two of them and a counter fill a cache lin
         return "broadcast";
     case Collective::barrier:
         return "barrier";
+    case Collective::all_gather_parts:
+        return "all_gather of parts";
+    case Collective::reduce_scatter_parts:
+        return "reduce_scatter of parts";
     }
     return "unknown collective";
 }
@@ -99,6 +106,10 @@ static_assert(sizeof(Call) == 24); // two of them and a counter fill a cache lin
         return detail::concat("broadcast from rank ", call.which, " of ", elements);
     case Collective::all_gather:
         return detail::concat("all_gather of ", elements);
+    case Collective::all_gather_parts:
+    case Collective::reduce_scatter_parts:
+        return detail::concat(name_of(call.collective), ", in all ", call.elements, " elements of ",
+                              call.which, " bytes");
     case Collective::all_reduce_bucket:
         return detail::concat("all_reduce", op, " of a bucket of ", elements);
     default:

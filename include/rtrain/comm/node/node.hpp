@@ -8,6 +8,7 @@
 #include <rtrain/comm/calls/messages.hpp>
 #include <rtrain/comm/kernels/call.hpp>
 #include <rtrain/comm/kernels/kernels.hpp>
+#include <rtrain/comm/kernels/parts.hpp>
 #include <rtrain/comm/kernels/slices.hpp>
 #include <rtrain/comm/memory/collective_log.hpp>
 #include <rtrain/comm/memory/double_buffered_exchange.hpp>
@@ -114,24 +115,46 @@ public:
             return;
         }
         const Slices slices = Slices::balanced(elements, size());
-        in_pieces(call, {.slices = slices,
-                         .data = data,
-                         .own = slice_of(call, slices, data),
-                         .all = data,
-                         .reduction = &reduction});
+        const std::size_t element = c10::elementSize(call.type);
+        in_pieces(call, Pieces<Slices, Reduction>{.slices = slices,
+                                                  .element = element,
+                                                  .data = data,
+                                                  .own = slice_of(slices, data, element),
+                                                  .all = data,
+                                                  .reduction = &reduction});
     }
 
     /// Combines slice `rank()` of every rank's `data` into `own`, which may be the slice itself.
     void reduce_scatter(const Call& call, const Slices& slices, const std::byte* data,
                         std::byte* own, const Reduction& reduction) {
-        in_pieces(call, {.slices = slices, .data = data, .own = own, .reduction = &reduction});
+        in_pieces(call, Pieces<Slices, Reduction>{.slices = slices,
+                                                  .element = c10::elementSize(call.type),
+                                                  .data = data,
+                                                  .own = own,
+                                                  .reduction = &reduction});
+    }
+    /// The same for parts of different sizes.
+    void reduce_scatter(const Call& call, const Parts& parts, const std::byte* data, std::byte* own,
+                        const Combining& combining) {
+        in_pieces(call, Pieces<Parts, Combining>{.slices = parts,
+                                                 .element = combining.element,
+                                                 .data = data,
+                                                 .own = own,
+                                                 .reduction = &combining});
     }
 
     /// Sends every rank's slice of `data` to all ranks.
     void all_gather(const Call& call, const Slices& slices, std::byte* data) {
-        in_pieces(
-            call,
-            {.slices = slices, .data = data, .own = slice_of(call, slices, data), .all = data});
+        all_gather<Slices>(call, slices, data, c10::elementSize(call.type));
+    }
+    /// The same for slices, or parts, of elements of so many bytes.
+    template <class Cut>
+    void all_gather(const Call& call, const Cut& slices, std::byte* data, std::size_t element) {
+        in_pieces(call, Pieces<Cut, Reduction>{.slices = slices,
+                                               .element = element,
+                                               .data = data,
+                                               .own = slice_of(slices, data, element),
+                                               .all = data});
     }
 
     void broadcast(const Call& call, std::byte* data, std::size_t bytes, int root) {
@@ -158,10 +181,10 @@ private:
     static constexpr std::size_t small_bytes = std::size_t{32} << 10;
 
     [[nodiscard]] int size() const noexcept { return rounds_.size(); }
-    [[nodiscard]] std::byte* slice_of(const Call& call, const Slices& slices,
-                                      std::byte* data) const {
-        return data +
-               static_cast<std::size_t>(slices.begin(rounds_.rank())) * c10::elementSize(call.type);
+    template <class Cut>
+    [[nodiscard]] std::byte* slice_of(const Cut& slices, std::byte* data,
+                                      std::size_t element) const {
+        return data + static_cast<std::size_t>(slices.begin(rounds_.rank())) * element;
     }
 
     void all_reduce_at_once(const Call& call, std::byte* data, std::int64_t elements,
@@ -180,21 +203,25 @@ private:
         }
     }
 
+    /// `Cut` is Slices or Parts, `Combine` Reduction or Combining.
+    template <class Cut, class Combine>
     struct Pieces {
-        const Slices& slices;
+        const Cut& slices;
+        std::size_t element; ///< bytes
         const std::byte* data;
         std::byte* own;
         std::byte* all = nullptr;
-        const Reduction* reduction = nullptr;
+        const Combine* reduction = nullptr;
     };
     /// A reduce-scatter of `data` into `own`, with a `reduction`, and an all-gather of `own` into
     /// `all`, unless that is null. In one round piece k is published and piece k - 1, reduced
     /// meanwhile, collected: one barrier a piece.
-    void in_pieces(const Call& call, const Pieces& of) {
-        const Slices& slices = of.slices;
+    template <class Cut, class Combine>
+    void in_pieces(const Call& call, const Pieces<Cut, Combine>& of) {
+        const Cut& slices = of.slices;
         std::byte* const all = of.all;
-        const Reduction* const reduction = of.reduction;
-        const std::size_t element = c10::elementSize(call.type);
+        const Combine* const reduction = of.reduction;
+        const std::size_t element = of.element;
         const int mine = rounds_.rank();
         // A slot holds a piece for each rank, and a reduced one.
         const std::size_t room = slot_bytes / static_cast<std::size_t>(size() + 1) / 64 * 64;

@@ -31,6 +31,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include <unistd.h>
@@ -147,6 +148,21 @@ inline void watch_for_finalize() {
     check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr), "MPI_Comm_set_attr");
 }
 
+/// Reports a call of exit() during training: by the training function, or by a library, because
+/// another rank has failed.
+inline void report_exit(bool is_by_function) {
+    if (is_by_function) {
+        console::error("exit() was called within the training function; throw an exception to end "
+                       "all ranks, or return to end the run");
+        return;
+    }
+    const PeerError error("RT-X118", "a thread other than the training function's has called "
+                                     "exit(), as XGBoost's does when another worker fails; look "
+                                     "for the error of another rank");
+    console::error("%s", error.what());
+    ProcessContext::current().attempt.report_last_words(error);
+}
+
 /// Initialises MPI unless the program has done so; then MPI is also finalised at exit, unless a
 /// rank has died. Calls are made from one thread at a time (MPI_THREAD_SERIALIZED): autograd runs
 /// CPU hooks in the thread that called backward(). Throws CommError [RT-X8, RT-X15, RT-X46].
@@ -165,6 +181,7 @@ inline void ensure_mpi() {
                                  "(MPI_THREAD_SERIALIZED); use one that can");
     }
     static const process::Owner owner;
+    static const std::thread::id trains = std::this_thread::get_id();
     std::atexit([] {
         if (!owner.is_this_process()) {
             return; // a child of the rank, which does not use MPI
@@ -172,9 +189,7 @@ inline void ensure_mpi() {
         // Finalising waits for the other ranks, and those wait for this one.
         const Phase phase = ProcessContext::current().status.phase;
         if (phase == Phase::training || phase == Phase::saving || phase == Phase::finishing) {
-            console::error(
-                "exit() was called within the training function; throw an exception to end "
-                "all ranks, or return to end the run");
+            report_exit(trains == std::this_thread::get_id());
             std::fflush(nullptr);
             process::OutputTee::settle_current();
             ::_exit(EXIT_FAILURE);

@@ -220,7 +220,7 @@ private:
             return;
         }
         const Failure failure = failure_of(rank, gone.last_words);
-        if (gone.last_words) {
+        if (gone.last_words && failure.kind != Failure::Kind::interrupted) {
             kill(failure);
         } else if (others_can_go_on()) {
             lose(rank);

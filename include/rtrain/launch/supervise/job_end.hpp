@@ -70,7 +70,8 @@ struct JobEnd {
 [[nodiscard]] inline Failure failure_of_rank(int rank, int size,
                                              const std::optional<Failure>& last_words) {
     if (last_words) {
-        return {.kind = Failure::Kind::threw,
+        const bool is_cause = last_words->kind != Failure::Kind::interrupted;
+        return {.kind = is_cause ? Failure::Kind::threw : Failure::Kind::interrupted,
                 .code = "RT-T1",
                 .rank = rank,
                 .message = detail::with_rank(rank, size, last_words->message)};

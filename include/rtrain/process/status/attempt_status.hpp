@@ -7,6 +7,7 @@
 #include <rtrain/base/error.hpp>
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -45,6 +46,19 @@ public:
         return failure_;
     }
 
+    /// `report` sends the driver the error that ends this process.
+    void set_last_words(std::function<void(const std::exception&)> report) {
+        const std::lock_guard lock(mutex_);
+        last_words_ = std::move(report);
+    }
+    /// Reports the error that ends this process now. Thread-safe.
+    void report_last_words(const std::exception& error) {
+        const std::lock_guard lock(mutex_);
+        if (is_under_way_ && last_words_) {
+            last_words_(error);
+        }
+    }
+
     // Used by the training thread only.
 
     /// True if the function should have ended.
@@ -63,6 +77,7 @@ public:
 private:
     mutable std::mutex mutex_;
     std::function<void()> end_process_;
+    std::function<void(const std::exception&)> last_words_;
     std::optional<Failure> failure_;
     bool is_under_way_ = false;
     int times_left_ = 0;
