@@ -159,6 +159,14 @@ public:
         return decision;
     }
 
+    /// For a process that speaks for another one, as its parent: `report` replaces the status of
+    /// this process, `dump` answers Dump with the text of a Stack. Both are called in the link's
+    /// thread. Call before connect().
+    void speak_for(std::function<RankReport(int rank)> report, std::function<std::string()> dump) {
+        report_ = std::move(report);
+        dump_ = std::move(dump);
+    }
+
     /// Sets a function that is called in the link's thread for each preemption by the driver, and
     /// immediately for an earlier one. It must not throw.
     void on_preempt(std::function<void(double grace_s)> function) {
@@ -228,7 +236,7 @@ private:
         for (;;) {
             const bool stopping = take_queue(outgoing);
             if (outgoing.empty() && Clock::now() >= next_report) {
-                outgoing = encode(RankReport::now(rank_));
+                outgoing = encode(report_(rank_));
                 next_report = Clock::now() + report_interval_;
             }
             send(outgoing);
@@ -245,7 +253,7 @@ private:
     bool take_queue(std::string& outgoing) {
         const std::lock_guard lock(mutex_);
         if (!queue_.empty()) {
-            outgoing += encode(RankReport::now(rank_));
+            outgoing += encode(report_(rank_));
             for (; !queue_.empty(); queue_.pop_front()) {
                 outgoing += queue_.front();
             }
@@ -306,7 +314,7 @@ private:
                 [this](const event::Dump&) {
                     // A driver kills all ranks together.
                     RankStatus::current().condemned = !is_driver_;
-                    say(event::Stack{stack_of_watched_thread(stack_limit)});
+                    say(event::Stack{dump_()});
                 },
                 [](const event::End&) {
                     process::OutputTee::settle_current();
@@ -359,6 +367,8 @@ private:
     }
 
     std::function<void()> before_exit_;
+    std::function<RankReport(int)> report_ = &RankReport::now;
+    std::function<std::string()> dump_ = [] { return stack_of_watched_thread(stack_limit); };
     std::string address_;
     std::string token_;
     int attempt_;

@@ -243,10 +243,10 @@ private:
     /// The failure of a rank that has left, with its last words if it sent any.
     [[nodiscard]] Failure failure_of(int rank, const std::optional<Failure>& last_words) const {
         Failure failure = failure_of_rank(rank, size_, last_words);
-        if (!trained_) {
+        if (!trained_ && failure.kind != Failure::Kind::configuration) {
             failure.kind = Failure::Kind::start_up;
         }
-        if (!last_words) {
+        if (!last_words || last_words->kind == Failure::Kind::died) {
             name_lack_of_memory(failure);
         }
         return failure;

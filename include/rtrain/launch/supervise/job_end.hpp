@@ -69,10 +69,14 @@ struct JobEnd {
 [[nodiscard]] inline Failure failure_of_rank(int rank, int size,
                                              const std::optional<Failure>& last_words) {
     if (last_words) {
-        return {.kind = Failure::Kind::threw,
-                .code = "RT-T1",
-                .rank = rank,
-                .message = detail::with_rank(rank, size, last_words->message)};
+        Failure failure = *last_words;
+        failure.rank = rank;
+        failure.message = detail::with_rank(rank, size, failure.message);
+        if (failure.kind != Failure::Kind::died && failure.kind != Failure::Kind::configuration) {
+            failure.kind = Failure::Kind::threw;
+            failure.code = "RT-T1";
+        }
+        return failure;
     }
     return {.kind = Failure::Kind::died,
             .code = "RT-L2",

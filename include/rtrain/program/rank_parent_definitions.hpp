@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Definitions of program/rank_parent.hpp.
+#pragma once
+
+#include <rtrain/base/console.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
+#include <rtrain/base/failure.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/launch/supervise/failure_policy.hpp>
+#include <rtrain/launch/supervise/launcher.hpp>
+#include <rtrain/process/os/processor_time.hpp>
+#include <rtrain/process/stdio/standard_streams.hpp>
+#include <rtrain/program/meeting_point.hpp>
+#include <rtrain/program/program_path.hpp>
+#include <rtrain/program/rank_environment.hpp>
+#include <rtrain/program/rank_parent.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+#include <signal.h>
+#include <sys/wait.h>
+
+namespace rtrain::program {
+
+RTRAIN_DOOR std::string RankEnding::text() const {
+    return json::serialize({{"rank", rank}, {"size", size}, {"status", status}});
+}
+
+RTRAIN_DOOR RankEnding RankEnding::parse(const std::string& text) {
+    const boost::json::object object = json::parse_object(text);
+    return {.rank = object.at("rank").to_number<int>(),
+            .size = object.at("size").to_number<int>(),
+            .status = object.at("status").to_number<int>()};
+}
+
+namespace internal {
+
+/// Signals that the parent waits for; it forwards all but SIGCHLD.
+[[nodiscard]] inline sigset_t awaited_signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+        sigaddset(&set, signal);
+    }
+    return set;
+}
+
+} // namespace internal
+
+RTRAIN_DOOR RankParent::RankParent(std::vector<std::string> words)
+    : words_(std::move(words)), place_(RankPlace::of_this_process()),
+      plan_(ProgramPlan::of_this_process()),
+      has_driver_(std::getenv(launch::ControlAddress::variable) != nullptr),
+      link_(launch::DriverLink::from_environment()),
+      name_(std::filesystem::path(name_of_program(words_)).filename().string()) {
+    ::unsetenv(RankPlace::variable); // a driver inside the program is not a rank
+    ::unsetenv(ProgramPlan::variable);
+}
+
+RTRAIN_DOOR int RankParent::run() {
+    const sigset_t awaited = internal::awaited_signals();
+    ::sigprocmask(SIG_BLOCK, &awaited, nullptr);
+    try {
+        if (has_driver_) {
+            connect();
+        } else {
+            choose_address();
+        }
+        start();
+    } catch (const Error& error) {
+        return end_without_start(
+            {.kind = Failure::Kind::configuration,
+             .code = ErrorCode::parse(error.code()),
+             .message = error.message()});
+    }
+    return wait();
+}
+
+RTRAIN_DOOR void RankParent::choose_address() {
+    const bool needs_port = plan_.meeting == Meeting::torch || plan_.meeting == Meeting::tensorflow;
+    if (!needs_port) {
+        return;
+    }
+    if (place_.is_on_one_node()) {
+        ports_ = HeldPorts(place_.rank == 0 ? 1 : 0);
+        const int own = place_.rank == 0 ? ports_.numbers()[0] : 0;
+        plan_.address = "127.0.0.1";
+        plan_.ports = {MeetingPoint::agree(place_, own)};
+        return;
+    }
+    const auto of_srun = MeetingPoint::of_srun();
+    if (!of_srun) {
+        throw ConfigError("RT-E4",
+                          "mpirun has started ranks on several machines, which `rtrain exec` cannot "
+                          "connect; start them with `rtrain run --hosts`, or under srun");
+    }
+    plan_.address = of_srun->address;
+    plan_.ports = {of_srun->port};
+}
+
+RTRAIN_DOOR void RankParent::connect() {
+    link_->speak_for([this](int rank) { return report(rank); }, [this] { return dump(); });
+    link_->on_preempt([this](double) { forward(SIGTERM); });
+    link_->before_exit([this] {
+        if (has_started_) {
+            process_->kill();
+        }
+    });
+    link_->connect(place_.rank, place_.size);
+}
+
+RTRAIN_DOOR void RankParent::start() {
+    std::vector<std::string> words = words_;
+    words[0] = path_of_program(words_[0]);
+    require_script(words_);
+    try {
+        process_.emplace(words, rank_environment(place_, plan_));
+    } catch (const RankProcess::CannotStart& failed) {
+        throw ConfigError("RT-E5", detail::concat("cannot start ", words_[0], ": ",
+                                                  std::strerror(failed.error)));
+    }
+    has_started_ = true;
+    if (link_) {
+        link_->say(launch::event::Training{});
+    }
+}
+
+RTRAIN_DOOR int RankParent::wait() {
+    const sigset_t awaited = internal::awaited_signals();
+    while (!process_->has_ended()) {
+        siginfo_t received{};
+        const int signal = ::sigwaitinfo(&awaited, &received);
+        if (signal > 0 && signal != SIGCHLD) {
+            forward(signal);
+        }
+    }
+    return end(process_->wait());
+}
+
+RTRAIN_DOOR void RankParent::forward(int signal) {
+    // The driver and mpirun may both pass on one SIGTERM.
+    constexpr std::int64_t echo_ns = 1'000'000'000;
+    const std::int64_t now = Clock::now().time_since_epoch().count();
+    if (!has_started_ || (signal == SIGTERM && now - terminated_at_ns_.exchange(now) < echo_ns)) {
+        return;
+    }
+    process_->signal(signal);
+}
+
+RTRAIN_DOOR int RankParent::end(int wait_status) {
+    const int status = launch::shell_status(wait_status);
+    is_over_ = true;
+    if (!link_) {
+        return status;
+    }
+    if (status == 0) {
+        link_->say(launch::event::Ending{
+            RankEnding{.rank = place_.rank, .size = place_.size, .status = status}.text()});
+        link_->say(launch::event::Done{});
+        (void)link_->flush(launch::DriverLink::patience);
+    } else if (WIFSIGNALED(wait_status)) {
+        const int signal = WTERMSIG(wait_status);
+        say_last_words({.kind = Failure::Kind::died,
+                        .code = "RT-L2",
+                        .message = detail::concat(name_, " was killed by signal ", signal, " (",
+                                                  ::strsignal(signal), ")"),
+                        .from_outside = launch::is_sent_by_others(signal)},
+                       status);
+    } else {
+        say_last_words({.message = detail::concat(name_, " exited with code ", status)}, status);
+    }
+    return status;
+}
+
+RTRAIN_DOOR int RankParent::end_without_start(const Failure& why) {
+    constexpr int cannot_execute = 126; // as shells do
+    is_over_ = true;
+    if (link_ && why.code != "RT-L8") {
+        say_last_words(why, cannot_execute);
+    } else {
+        console::error("rank %d: %s", place_.rank, why.text().c_str());
+    }
+    return cannot_execute;
+}
+
+RTRAIN_DOOR void RankParent::say_last_words(const Failure& failure, int status) {
+    link_->say(launch::event::Ending{
+        RankEnding{.rank = place_.rank, .size = place_.size, .status = status}.text()});
+    link_->say(launch::event::LastWords{failure});
+    (void)link_->flush(launch::DriverLink::patience);
+}
+
+RTRAIN_DOOR launch::RankReport RankParent::report(int rank) {
+    constexpr double interval_s = 1;
+    constexpr double computes_from = 0.05; // of a core, as for hang detection
+    const auto now = Clock::now();
+    const double passed_s = std::chrono::duration<double>(now - measured_at_).count();
+    if (passed_s >= interval_s) {
+        const double cpu_s = process::processor_time_s();
+        computes_ = (cpu_s - cpu_s_) / passed_s >= computes_from;
+        progress_ += computes_ ? 1 : 0;
+        measured_at_ = now;
+        cpu_s_ = cpu_s;
+    }
+    const bool runs = has_started_ && !is_over_;
+    return {.rank = rank,
+            .phase = is_over_ ? Phase::done : has_started_ ? Phase::training : Phase::starting,
+            .progress = progress_,
+            .waiting_in = runs && !computes_ ? name_ : "",
+            .cpu_s = cpu_s_,
+            .output_blocked = process::is_output_blocked(),
+            .stopped = runs && process_->is_stopped()};
+}
+
+RTRAIN_DOOR std::string RankParent::dump() {
+    if (!has_started_ || is_over_) {
+        return "its program has ended";
+    }
+    process_->abort();
+    return detail::concat(name_, " was ended with SIGABRT; Python prints its stacks, above");
+}
+
+} // namespace rtrain::program
