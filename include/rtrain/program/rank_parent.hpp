@@ -26,7 +26,8 @@ namespace rtrain::program {
 struct RankEnding {
     int rank = 0;
     int size = 1;
-    int status = 0; ///< exit code, or 128 + the signal
+    int status = 0;            ///< exit code, or 128 + the signal
+    bool is_preempted = false; ///< after the driver had preempted it
 
     [[nodiscard]] std::string text() const;
     /// Throws std::exception for a text that text() cannot have written.
@@ -46,6 +47,7 @@ private:
 
     /// Without a driver: mpirun, srun or a person has started the ranks.
     void choose_address();
+    /// With a driver: joins it.
     void connect();
     void start();
     int wait();
@@ -53,6 +55,7 @@ private:
     /// Reports how the program ended, and returns the exit code.
     int end(int wait_status);
     int end_without_start(const Failure& why);
+    void say_ending(int status);
     void say_last_words(const Failure& failure, int status);
     [[nodiscard]] launch::RankReport report(int rank);
     /// Ends a program that hangs; what it prints about that is on its standard error.
@@ -69,6 +72,7 @@ private:
 
     std::atomic<bool> has_started_{false};
     std::atomic<bool> is_over_{false};
+    std::atomic<bool> is_preempted_{false};
     std::atomic<std::int64_t> terminated_at_ns_{0}; ///< when SIGTERM was last forwarded
 
     // Accessed only by the link's thread.

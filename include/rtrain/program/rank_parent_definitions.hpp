@@ -30,14 +30,16 @@
 namespace rtrain::program {
 
 RTRAIN_DOOR std::string RankEnding::text() const {
-    return json::serialize({{"rank", rank}, {"size", size}, {"status", status}});
+    return json::serialize(
+        {{"rank", rank}, {"size", size}, {"status", status}, {"preempted", is_preempted}});
 }
 
 RTRAIN_DOOR RankEnding RankEnding::parse(const std::string& text) {
     const boost::json::object object = json::parse_object(text);
     return {.rank = object.at("rank").to_number<int>(),
             .size = object.at("size").to_number<int>(),
-            .status = object.at("status").to_number<int>()};
+            .status = object.at("status").to_number<int>(),
+            .is_preempted = object.at("preempted").as_bool()};
 }
 
 namespace internal {
@@ -107,7 +109,10 @@ RTRAIN_DOOR void RankParent::choose_address() {
 
 RTRAIN_DOOR void RankParent::connect() {
     link_->speak_for([this](int rank) { return report(rank); }, [this] { return dump(); });
-    link_->on_preempt([this](double) { forward(SIGTERM); });
+    link_->on_preempt([this](double) {
+        is_preempted_ = true;
+        forward(SIGTERM);
+    });
     link_->before_exit([this] {
         if (has_started_) {
             process_->kill();
@@ -160,12 +165,13 @@ RTRAIN_DOOR int RankParent::end(int wait_status) {
     if (!link_) {
         return status;
     }
-    if (status == 0) {
-        link_->say(launch::event::Ending{
-            RankEnding{.rank = place_.rank, .size = place_.size, .status = status}.text()});
+    if (status == 0 || is_preempted_) { // mpirun must not end the others
+        say_ending(status);
         link_->say(launch::event::Done{});
         (void)link_->flush(launch::DriverLink::patience);
-    } else if (WIFSIGNALED(wait_status)) {
+        return 0;
+    }
+    if (WIFSIGNALED(wait_status)) {
         const int signal = WTERMSIG(wait_status);
         say_last_words({.kind = Failure::Kind::died,
                         .code = "RT-L2",
@@ -190,9 +196,16 @@ RTRAIN_DOOR int RankParent::end_without_start(const Failure& why) {
     return cannot_execute;
 }
 
+RTRAIN_DOOR void RankParent::say_ending(int status) {
+    link_->say(launch::event::Ending{RankEnding{.rank = place_.rank,
+                                                .size = place_.size,
+                                                .status = status,
+                                                .is_preempted = is_preempted_}
+                                         .text()});
+}
+
 RTRAIN_DOOR void RankParent::say_last_words(const Failure& failure, int status) {
-    link_->say(launch::event::Ending{
-        RankEnding{.rank = place_.rank, .size = place_.size, .status = status}.text()});
+    say_ending(status);
     link_->say(launch::event::LastWords{failure});
     (void)link_->flush(launch::DriverLink::patience);
 }
