@@ -2,7 +2,7 @@
 // Where ranks go: hostfiles, --host lists, hosts that do not answer. Includes no libtorch.
 #include <rtrain/launch/supervise/hosts.hpp>
 #include <rtrain/launch/supervise/mpirun.hpp>
-#include <rtrain/launch/supervise/sole_rank.hpp>
+#include <rtrain/launch/supervise/without_mpirun.hpp>
 #include <rtrain/process/os/child.hpp>
 #include <rtrain/storage/file/temporary.hpp>
 
@@ -352,7 +352,7 @@ TEST_CASE("Hosts.deaths_that_each_start_meets_have_a_code") {
     CHECK(large.code.text() == "RT-S45");
     CHECK(large.text.find("rank 1 was killed by signal 25") == 0);
     CHECK(large.text.find("ulimit -f") != std::string::npos);
-    CHECK(!death_of_sole_rank(SIGXFSZ, "").code.empty());
+    CHECK(!death_of_rank(0, SIGXFSZ, true).code.empty());
     CHECK(describe_death(1, "no such option").code.empty());
     for (const char* const says :
          {"mpirun: Error: unknown option \"--foo\"\nType 'mpirun --help' for usage.\n",

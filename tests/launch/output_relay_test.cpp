@@ -12,6 +12,8 @@
 #include <csignal>
 #include <cstdio>
 #include <functional>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -75,11 +77,12 @@ struct Relayed {
     std::FILE* target = ::fdopen(::dup(shown.in()), "w");
     boost::asio::io_context io{};
     bool ended = false;
-    OutputRelay relay{io,
-                      printed[0],
-                      target,
-                      {.ranks = 1, .tagged = false},
-                      {.line = [](const RankLine&) {}, .end = [this] { ended = true; }}};
+    OutputRelay relay{
+        io, target, 1, {.line = [](const RankLine&) {}, .end = [this] { ended = true; }}};
+
+    Relayed() { relay.add(printed[0], 0); }
+    Relayed(const Relayed&) = delete;
+    Relayed& operator=(const Relayed&) = delete;
 
     [[nodiscard]] static std::array<int, 2> pipe() {
         std::array<int, 2> ends{};
@@ -104,8 +107,9 @@ TEST_CASE("OutputRelay.who_does_not_read_holds_up_the_ranks_and_nothing_else" *
     boost::asio::io_context io;
     int heard = 0;
     bool ended = false;
-    OutputRelay relay(io, printed[0], target, {.ranks = 1, .tagged = false},
+    OutputRelay relay(io, target, 1,
                       {.line = [&](const RankLine&) { ++heard; }, .end = [&] { ended = true; }});
+    relay.add(printed[0], 0);
     std::thread rank([&] {
         write(printed[1], all);
         ::close(printed[1]);
@@ -143,6 +147,54 @@ TEST_CASE("OutputRelay.who_does_not_read_holds_up_the_ranks_and_nothing_else" *
         expected += "[rank 0] line " + std::to_string(i) + "\n";
     }
     CHECK(shown.text() == expected);
+}
+
+TEST_CASE("OutputRelay.lines_of_ranks_with_their_own_streams_stay_intact" * doctest::timeout(60)) {
+    constexpr int lines = 20'000; // more than pipes hold
+    Pipe shown;
+    std::FILE* const target = ::fdopen(::dup(shown.in()), "w");
+    boost::asio::io_context io;
+    bool ended = false;
+    OutputRelay relay(io, target, 2,
+                      {.line = [](const RankLine&) {}, .end = [&] { ended = true; }});
+    std::vector<std::thread> ranks;
+    for (const int rank : {0, 1}) {
+        const auto printed = Relayed::pipe();
+        relay.add(printed[0], rank);
+        ranks.emplace_back([to = printed[1]] {
+            for (int i = 0; i < lines; ++i) {
+                write(to, "line " + std::to_string(i) + "\n");
+            }
+            write(to, std::string(end_of_run) + "\n");
+            ::close(to);
+        });
+    }
+    while (!relay.is_behind()) {
+        io.run_one_for(100ms);
+    }
+    shown.read();
+    while (!ended) {
+        io.run_one_for(100ms);
+    }
+    for (std::thread& rank : ranks) {
+        rank.join();
+    }
+    std::fclose(target);
+    ::close(shown.in());
+    std::array<int, 2> next{};
+    int ends = 0;
+    std::istringstream all(shown.text());
+    for (std::string line; std::getline(all, line);) {
+        const std::size_t rank = line.starts_with("[rank 0] ") ? 0 : 1;
+        if (line == end_of_run) {
+            ++ends;
+        } else {
+            REQUIRE(line ==
+                    "[rank " + std::to_string(rank) + "] line " + std::to_string(next.at(rank)++));
+        }
+    }
+    CHECK(next == std::array<int, 2>{lines, lines});
+    CHECK(ends == 1); // when both have printed it
 }
 
 TEST_CASE("OutputRelay.nobody_is_waited_for_once_it_is_closed" * doctest::timeout(60)) {
@@ -193,12 +245,13 @@ TEST_CASE("OutputRelay.a_line_that_never_ends_is_shown_in_pieces" * doctest::tim
         std::vector<std::string> of(2);
         bool ended = false;
         std::atomic<bool> may_end{false};
-        OutputRelay relay(io, printed[0], target, {.ranks = 2, .tagged = tagged},
+        OutputRelay relay(io, target, 2,
                           {.line =
                                [&](const RankLine& line) {
                                    of.at(static_cast<std::size_t>(line.rank)) += line.text;
                                },
                            .end = [&] { ended = true; }});
+        relay.add(printed[0], tagged ? std::nullopt : std::optional(0));
         std::thread rank([&] {
             const auto tag = [&](int number) {
                 return tagged ? "[1," + std::to_string(number) + "]<stdout>:" : std::string();
@@ -239,8 +292,9 @@ TEST_CASE("OutputRelay.a_full_disk_loses_lines_and_nothing_else" * doctest::time
     boost::asio::io_context io;
     int heard = 0;
     bool ended = false;
-    OutputRelay relay(io, printed[0], target, {.ranks = 1, .tagged = false},
+    OutputRelay relay(io, target, 1,
                       {.line = [&](const RankLine&) { ++heard; }, .end = [&] { ended = true; }});
+    relay.add(printed[0], 0);
     io.run_for(5s);
     CHECK(heard == 2);
     CHECK(ended);
@@ -259,9 +313,9 @@ TEST_CASE("OutputRelay.a_pipe_without_a_reader_ends_the_program" * doctest::time
         ::close(shown[0]);
         write(printed[1], "one\n");
         boost::asio::io_context io;
-        const OutputRelay relay(io, printed[0], ::fdopen(shown[1], "w"),
-                                {.ranks = 1, .tagged = false},
-                                {.line = [](const RankLine&) {}, .end = [] {}});
+        OutputRelay relay(io, ::fdopen(shown[1], "w"), 1,
+                          {.line = [](const RankLine&) {}, .end = [] {}});
+        relay.add(printed[0], 0);
         io.run_for(5s);
         ::_exit(0);
     }

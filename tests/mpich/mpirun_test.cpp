@@ -38,7 +38,7 @@ Outcome run_ranks(const std::string& script) {
     command.heard = [&](OutputStream, const launch::RankLine& line) {
         outcome.lines.push_back(std::to_string(line.rank) + ": " + line.text);
     };
-    launch::StartedRanks ranks(io, command, [] {});
+    launch::StartedRanks ranks(io, command, {.ended = [] {}});
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!ranks.ended() && std::chrono::steady_clock::now() < end) {
         io.restart();

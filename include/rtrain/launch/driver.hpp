@@ -114,10 +114,7 @@ private:
     [[nodiscard]] Task task() {
         return {
             .program = Program::self(),
-            .prepare =
-                [this](bool remote, const std::vector<std::string>& skip) {
-                    return surroundings(remote, skip);
-                },
+            .prepare = [this](const LaunchRequest& start) { return surroundings(start); },
             .result = [this] { return options_.call.session.recorded_text(options_.call.number); },
             .keep_result =
                 [this](const std::string& ending) {
@@ -146,20 +143,19 @@ private:
                 }};
     }
 
-    [[nodiscard]] LaunchEnvironment surroundings(bool remote,
-                                                 const std::vector<std::string>& skip) {
+    [[nodiscard]] LaunchEnvironment surroundings(const LaunchRequest& start) {
         begin_logs();
         Session& session = options_.call.session;
         session.forget(options_.call.number);
         session.leave_config(options_.call.number, options_.config);
-        LaunchEnvironment given{.variables = session.rank_variables(remote),
+        LaunchEnvironment given{.variables = session.rank_variables(start.remote),
                                 .directory = session.directory()};
         given.keeps_input = !given.variables.empty();
-        if (!remote) {
+        if (!start.remote) {
             given.shared_memory = session.shared_memory();
         }
         std::string skipped;
-        for (const std::string& name : skip) {
+        for (const std::string& name : start.skip) {
             skipped += (skipped.empty() ? "" : ",") + name;
         }
         given.variables.merge(std::map<std::string, std::string>{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Placement of the ranks of a start: how many fit now, and on which hosts.
+/// Placement of the ranks of a start: how many fit now, on which hosts, and the command for them.
 ///
 /// Hosts come and go: a hostfile is read before each start, and hosts that do not answer get no
 /// ranks, if `num_workers` is a range.
@@ -9,6 +9,7 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/launch/supervise/host_list.hpp>
 #include <rtrain/launch/supervise/host_probe.hpp>
+#include <rtrain/launch/supervise/launcher.hpp>
 #include <rtrain/process/os/descriptor_limit.hpp>
 #include <rtrain/process/os/environment.hpp>
 #include <rtrain/process/os/thread.hpp>
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rtrain::launch {
@@ -103,6 +105,24 @@ inline void require_room_for(const Placement& place, bool first) {
                                                    scaling.num_workers.min(), silent));
     }
     return place;
+}
+
+/// The ranks of a start, placed and prepared.
+[[nodiscard]] inline RanksCommand command_for(const Task& task, const Placement& place,
+                                              LaunchEnvironment given) {
+    RanksCommand command{.ranks = place.ranks,
+                         .arguments = place.arguments,
+                         .program = task.program,
+                         .variables = std::move(given.variables),
+                         .keeps_input = given.keeps_input,
+                         .heard = task.heard,
+                         .needs_mpi = task.needs_mpi,
+                         .rank_variables = std::move(given.rank_variables)};
+    if (!place.remote) {
+        command.scratch = std::move(given.directory);
+        command.shared_memory = std::move(given.shared_memory);
+    }
+    return command;
 }
 
 } // namespace rtrain::launch

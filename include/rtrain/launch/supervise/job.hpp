@@ -91,7 +91,8 @@ public:
                        },
                    .refused = [](const std::string& why) { console::warn("%s", why.c_str()); }}),
           started_(io, with_variables(std::move(command), server_.variables()),
-                   [this] { launcher_ended(); }) {
+                   {.ended = [this] { launcher_ended(); },
+                    .failed = [this](const RankExit& seen) { failed(seen); }}) {
         look_again();
     }
     Job(const Job&) = delete;
@@ -114,8 +115,8 @@ public:
             return;
         }
         broken_ = std::move(why);
-        if (!kill_ranks()) {
-            started_.kill(SIGTERM); // reaches processes on other machines
+        if (!kill_ranks() || started_.are_ranks()) {
+            started_.terminate();
         }
         say_over_if_gone();
     }
@@ -224,12 +225,21 @@ private:
         } else if (others_can_go_on()) {
             lose(rank);
             bereaved_ = {.why = failure, .until = Clock::now() + survivors_limit};
-        } else if (handlers_.in_a_hurry()) {
+        } else if (const auto seen = started_.exit_of(rank)) {
+            kill(failure_of(*seen));
+        } else if (!started_.are_ranks() && handlers_.in_a_hurry()) {
             kill(failure);
         } else {
             died_without_a_word_ = failure;
             constexpr std::chrono::seconds patience{3}; // mpirun does not report an exit with 0
             kill_at_ = Clock::now() + patience;
+        }
+    }
+
+    /// The process of a rank has failed. If the rank reports to this job, left() handles it.
+    void failed(const RankExit& seen) {
+        if (!broken_ && !over_ && !ranks_.reports(seen.rank)) {
+            kill(failure_of(seen));
         }
     }
 
@@ -247,7 +257,15 @@ private:
             failure.kind = Failure::Kind::start_up;
         }
         if (!last_words || last_words->kind == Failure::Kind::died) {
-            name_lack_of_memory(failure);
+            name_lack_of_memory(failure, memory_);
+        }
+        return failure;
+    }
+    /// The same from the exit of its process.
+    [[nodiscard]] Failure failure_of(const RankExit& seen) const {
+        Failure failure = failure_of_death(seen, trained_);
+        if (seen.signal == SIGKILL) {
+            name_lack_of_memory(failure, memory_);
         }
         return failure;
     }
@@ -277,21 +295,7 @@ private:
         if (!broken_ && started_.status() == 0) {
             broken_ = died_without_a_word_;
         } else if (!broken_) {
-            const RankExit seen = started_.death();
-            broken_ = failure_of_death(seen, trained_);
-            if (seen.signal == SIGKILL) {
-                name_lack_of_memory(*broken_);
-            }
-        }
-    }
-
-    /// Recognizes a SIGKILL from the out-of-memory killer; not possible for ranks on other
-    /// machines.
-    void name_lack_of_memory(Failure& failure) const {
-        if (memory_.has_killed()) {
-            failure.code = "RT-L15";
-            failure.message += "; the kernel's out-of-memory killer has been active on this "
-                               "machine";
+            broken_ = failure_of(started_.death());
         }
     }
 
@@ -378,7 +382,7 @@ private:
     bool trained_ = false;
     bool over_ = false;
     std::optional<Failure> broken_;
-    std::optional<Failure> died_without_a_word_;  ///< until mpirun reports the cause
+    std::optional<Failure> died_without_a_word_;  ///< until its launcher reports the cause
     std::optional<Clock::time_point> hear_until_; ///< deadline of the last messages
     Clock::time_point kill_at_;
     std::optional<PendingSurvivors> bereaved_;

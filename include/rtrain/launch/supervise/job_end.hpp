@@ -8,6 +8,7 @@
 #include <rtrain/base/rank_prefix.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/supervise/launcher.hpp>
+#include <rtrain/launch/supervise/out_of_memory.hpp>
 #include <rtrain/launch/supervise/program.hpp>
 
 #include <optional>
@@ -85,6 +86,14 @@ struct JobEnd {
                 "rank ", rank, " of ", size,
                 " ended before the training function returned, without reporting an error"),
             .from_outside = true};
+}
+
+/// Recognizes a SIGKILL from the out-of-memory killer; not possible for ranks on other machines.
+inline void name_lack_of_memory(Failure& failure, const OutOfMemoryWatch& memory) {
+    if (memory.has_killed()) {
+        failure.code = "RT-L15";
+        failure.message += "; the kernel's out-of-memory killer has been active on this machine";
+    }
 }
 
 } // namespace rtrain::launch

@@ -72,6 +72,12 @@ public:
         return all_here;
     }
 
+    /// True if this rank is connected, or has reported how it ends.
+    [[nodiscard]] bool reports(int number) const {
+        const auto found = ranks_.find(number);
+        return found != ranks_.end() && (found->second.connected || found->second.done ||
+                                         found->second.lost || found->second.last_words);
+    }
     [[nodiscard]] bool all_joined() const { return ranks_.size() == size_; }
     [[nodiscard]] std::ptrdiff_t living() const {
         return std::count_if(ranks_.begin(), ranks_.end(),

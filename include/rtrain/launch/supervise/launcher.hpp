@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What to start ranks with: mpirun (mpirun.hpp), or only fork() (sole_rank.hpp).
+/// What to start ranks with: mpirun (mpirun.hpp), or only fork() (without_mpirun.hpp).
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -33,6 +34,10 @@ struct RanksCommand {
     bool keeps_input = false;
     /// Called with each line of the ranks; throws nothing.
     LineCallback heard{};
+    /// False if ranks on this machine can do without mpirun.
+    bool needs_mpi = true;
+    /// One map per rank, on top of `variables`; mpirun gives all ranks the same.
+    std::vector<std::map<std::string, std::string>> rank_variables{};
 
     /// True if all ranks are on this machine.
     [[nodiscard]] bool is_local() const noexcept { return scratch.has_value(); }
@@ -64,14 +69,19 @@ struct RankExit {
     return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
 }
 
-/// A process that is the rank, or has the ranks as children.
-struct Launcher {
+/// A process to start: a rank, or the parent of all ranks.
+struct LaunchedProcess {
     std::vector<std::string> words{};               ///< program and arguments
     std::map<std::string, std::string> variables{}; ///< on top of the environment
     bool shares_input = true;                       ///< this process's standard input
-    bool tags_lines = true;                         ///< of ranks; otherwise each line is rank 0's
-    /// How the ranks ended, from the status of waitpid() and the launcher's own output.
-    RankExit (*death)(int wait_status, const std::string& says) = nullptr;
+    std::optional<int> rank{}; ///< empty: the parent of all ranks, which tags their lines
+};
+
+struct Launcher {
+    std::vector<LaunchedProcess> processes; ///< all ranks in their order, or their parent alone
+    /// How ranks ended, from the status of waitpid() and the parent's own output. `rank`: the one
+    /// that is this process; -1: it is their parent.
+    std::function<RankExit(int rank, int wait_status, const std::string& says)> death;
 };
 
 } // namespace rtrain::launch

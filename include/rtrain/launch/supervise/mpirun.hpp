@@ -111,10 +111,10 @@ namespace rtrain::launch {
                                    "program with your own launcher");
     }
     const MpirunVersion version = MpirunVersion::on_path();
-    return {.words = mpirun_words(*program, command, version),
-            .variables = mpi_variables(command, version),
-            .shares_input = !command.keeps_input,
-            .death = [](int wait_status, const std::string& says) {
+    return {.processes = {{.words = mpirun_words(*program, command, version),
+                           .variables = mpi_variables(command, version),
+                           .shares_input = !command.keeps_input}},
+            .death = [](int, int wait_status, const std::string& says) {
                 return describe_death(shell_status(wait_status), says);
             }};
 }

@@ -22,6 +22,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,30 +30,32 @@
 
 namespace rtrain::launch {
 
-/// Reads lines of one of a launcher's streams, prints those of ranks, and keeps the launcher's own
-/// last ones. While the output is not consumed, it stops reading without blocking the thread: a
-/// pager or a stopped terminal holds up the ranks that print, not the control channel.
+/// Reads the lines of a launcher or of ranks from their streams, prints those of ranks to one
+/// target, and keeps the launcher's own last ones. While the output is not consumed, it stops
+/// reading without blocking the thread: a pager or a stopped terminal holds up the ranks that
+/// print, not the control channel.
 class OutputRelay {
 public:
-    struct Lines {
-        int ranks = 1;      ///< number of ranks that print
-        bool tagged = true; ///< with the rank; otherwise all lines are rank 0's
-    };
     using Clock = std::chrono::steady_clock;
     /// Longer lines, such as a progress bar without line ends, are printed in pieces.
     static constexpr std::size_t longest_line = std::size_t{1} << 20;
 
     struct Handlers {
         std::function<void(const RankLine&)> line; ///< of a rank
-        std::function<void()> end; ///< the stream has ended, and all of it is printed
+        std::function<void()> end; ///< all streams have ended, and everything is printed
     };
 
-    /// Each line goes to `target` immediately, after what is in its buffer.
-    OutputRelay(boost::asio::io_context& io, int descriptor, std::FILE* target, Lines lines,
-                Handlers handlers)
-        : stream_(io, descriptor), timer_(io), target_(target), terminal_(::fileno(target)),
-          lines_(lines), handlers_(std::move(handlers)) {
-        read();
+    /// Each line goes to `target` immediately, after what is in its buffer. `ranks`: the number of
+    /// ranks that print.
+    OutputRelay(boost::asio::io_context& io, std::FILE* target, int ranks, Handlers handlers)
+        : io_(io), timer_(io), target_(target), terminal_(::fileno(target)), size_(ranks),
+          handlers_(std::move(handlers)) {}
+
+    /// Reads a stream, which this object closes; call before the io_context runs. `rank` has
+    /// printed all of it; empty: a launcher tags each line with its rank.
+    void add(int descriptor, std::optional<int> rank) {
+        streams_.emplace_back(io_, descriptor, rank);
+        read(streams_.back());
     }
 
     /// The launcher's own last lines.
@@ -68,8 +71,10 @@ public:
 
     /// Stops reading. What was read is still printed.
     void stop_reading() {
-        boost::system::error_code ignored;
-        stream_.close(ignored);
+        for (Stream& stream : streams_) {
+            boost::system::error_code ignored;
+            stream.source.close(ignored);
+        }
     }
     /// Also stops waiting for the output to be consumed, and reports how many bytes are lost.
     void close() {
@@ -79,39 +84,56 @@ public:
     }
 
 private:
-    void read() {
-        stream_.async_read_some(boost::asio::buffer(chunk_),
-                                [this](const boost::system::error_code& error, std::size_t length) {
-                                    if (error) {
-                                        end();
-                                    } else {
-                                        take({chunk_.data(), length});
-                                    }
-                                    active_at_ = Clock::now();
-                                    print();
-                                });
+    struct Stream {
+        Stream(boost::asio::io_context& io, int descriptor, std::optional<int> rank_that_prints)
+            : source(io, descriptor), rank(rank_that_prints) {}
+
+        boost::asio::posix::stream_descriptor source;
+        std::optional<int> rank; ///< empty: lines are tagged
+        std::array<char, 4096> chunk{};
+        std::string line; ///< without its end yet
+        RankOutput tagged;
+        bool is_read = false; ///< a read operation is pending
+        bool has_ended = false;
+    };
+
+    void read(Stream& stream) {
+        stream.is_read = true;
+        stream.source.async_read_some(
+            boost::asio::buffer(stream.chunk),
+            [this, &stream](const boost::system::error_code& error, std::size_t length) {
+                stream.is_read = false;
+                if (error) {
+                    end(stream);
+                } else {
+                    take(stream, {stream.chunk.data(), length});
+                }
+                active_at_ = Clock::now();
+                print();
+            });
     }
 
-    void take(std::string_view text) {
+    void take(Stream& stream, std::string_view text) {
         for (std::size_t end = 0; (end = text.find('\n')) != std::string_view::npos;) {
-            line_ += text.substr(0, end);
+            stream.line += text.substr(0, end);
             text.remove_prefix(end + 1);
-            hear(std::exchange(line_, {}));
+            hear(stream, std::exchange(stream.line, {}));
         }
-        line_ += text;
-        if (line_.size() >= longest_line) {
-            hear_part();
+        stream.line += text;
+        if (stream.line.size() >= longest_line) {
+            hear_part(stream);
         }
     }
 
-    void hear(const std::string& line) {
-        auto text = lines_.tagged ? ranks_.complete(line) : RankLine{.rank = 0, .text = line};
+    void hear(Stream& stream, const std::string& line) {
+        auto text = stream.rank ? RankLine{.rank = *stream.rank, .text = line}
+                                : stream.tagged.complete(line);
         if (text) {
             const bool ends = text->take_end_of_run();
             if (!ends || !text->text.empty()) {
                 tell(*text);
             }
-            if (ends && ++ended_ == lines_.ranks) {
+            if (ends && ++ended_ == size_) {
                 ended_ = 0;
                 waiting_.append(end_of_run) += '\n';
             }
@@ -124,13 +146,13 @@ private:
         }
     }
 
-    void hear_part() {
-        if (!lines_.tagged) {
-            hear(std::exchange(line_, {}));
-        } else if (const auto part = ranks_.complete_part(line_)) {
+    void hear_part(Stream& stream) {
+        if (stream.rank) {
+            hear(stream, std::exchange(stream.line, {}));
+        } else if (const auto part = stream.tagged.complete_part(stream.line)) {
             tell(*part);
         } else {
-            line_.clear(); // the launcher's own
+            stream.line.clear(); // the launcher's own
         }
     }
 
@@ -140,14 +162,14 @@ private:
     }
 
     /// The last line may lack its line end.
-    void end() {
-        if (!line_.empty()) {
-            take("\n");
+    void end(Stream& stream) {
+        if (!stream.line.empty()) {
+            take(stream, "\n");
         }
-        for (const RankLine& line : ranks_.rest()) {
+        for (const RankLine& line : stream.tagged.rest()) {
             tell(line);
         }
-        has_ended_ = true;
+        stream.has_ended = true;
     }
 
     /// Prints what is available, then continues reading.
@@ -170,13 +192,33 @@ private:
         }
         if (!waiting_.empty()) {
             active_at_ = Clock::now();
+            print_later();
+        } else {
+            read_on();
+        }
+    }
+
+    void print_later() {
+        if (!std::exchange(is_due_, true)) {
             constexpr std::chrono::milliseconds pause{5};
             timer_.expires_after(pause);
-            timer_.async_wait([this](const boost::system::error_code&) { print(); });
-        } else if (has_ended_) {
+            timer_.async_wait([this](const boost::system::error_code&) {
+                is_due_ = false;
+                print();
+            });
+        }
+    }
+
+    void read_on() {
+        bool all_have_ended = true;
+        for (Stream& stream : streams_) {
+            all_have_ended = all_have_ended && stream.has_ended;
+            if (!stream.has_ended && !stream.is_read) {
+                read(stream);
+            }
+        }
+        if (all_have_ended) {
             handlers_.end();
-        } else {
-            read();
         }
     }
 
@@ -190,19 +232,17 @@ private:
         }
     }
 
-    boost::asio::posix::stream_descriptor stream_;
+    boost::asio::io_context& io_;
     boost::asio::steady_timer timer_;
     std::FILE* target_;
     console::Terminal terminal_; ///< of target_
-    Lines lines_;
+    int size_;                   ///< number of ranks
     Handlers handlers_;
-    std::array<char, 4096> chunk_{};
-    std::string line_; ///< without its end yet
-    RankOutput ranks_;
+    std::list<Stream> streams_;
     int ended_ = 0;       ///< ranks that have printed end_of_run
     std::string waiting_; ///< to be printed
     std::deque<std::string> own_;
-    bool has_ended_ = false;
+    bool is_due_ = false; ///< the timer will print
     bool is_closed_ = false;
     bool has_lost_ = false; ///< output
     Clock::time_point active_at_ = Clock::now();

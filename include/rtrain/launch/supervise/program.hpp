@@ -32,6 +32,14 @@ struct Program {
 /// Called with each line that a rank has printed.
 using LineCallback = std::function<void(OutputStream, const RankLine&)>;
 
+/// A start of the ranks that is being prepared.
+struct LaunchRequest {
+    int attempt = 1; ///< number of this start
+    int ranks = 1;
+    bool remote = false;                  ///< ranks may be on other machines
+    const std::vector<std::string>& skip; ///< names of checkpoints not to resume from
+};
+
 /// Environment of one start of the ranks.
 struct LaunchEnvironment {
     std::map<std::string, std::string> variables{}; ///< on top of the environment
@@ -41,16 +49,17 @@ struct LaunchEnvironment {
     std::optional<std::filesystem::path> shared_memory{}; ///< the same, on tmpfs
     /// True if this process keeps its standard input; otherwise rank 0 gets it.
     bool keeps_input = false;
+    /// One map per rank, on top of `variables`; only for a Task that needs no MPI, on this machine.
+    std::vector<std::map<std::string, std::string>> rank_variables{};
 };
 
 struct Task {
     /// Its ranks report over the control channel. For a program that does not use it,
     /// HangConfig::enabled must be off, as no rank joins.
     Program program{};
-    /// Called before each start; an exception ends the run. `remote`: ranks may be on other
-    /// machines. `skip`: names of checkpoints not to resume from. Afterwards `result` must not find
+    /// Called before each start; an exception ends the run. Afterwards `result` must not find
     /// anything from an earlier start.
-    std::function<LaunchEnvironment(bool remote, const std::vector<std::string>& skip)> prepare{};
+    std::function<LaunchEnvironment(const LaunchRequest&)> prepare{};
     /// The program's result, once its ranks have exited; empty if it left none.
     std::function<std::optional<std::string>()> result{};
     /// Stores the result of ranks on another machine; throws only std::bad_alloc and StorageError.
@@ -69,6 +78,8 @@ struct Task {
     /// Called when the next run starts in ranks that have completed one; from then on, `prepare`
     /// and all other members refer to that run.
     std::function<void(const std::string& run)> on_run = [](const std::string&) {};
+    /// False if ranks on this machine can be started without mpirun.
+    bool needs_mpi = true;
 };
 
 /// Outcome of a run; at least one member is set.

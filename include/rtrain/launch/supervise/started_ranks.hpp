@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// StartedRanks: the processes of one start that are children of this one: the launcher, its
-/// output, its exit.
+/// StartedRanks: the processes of one start that are children of this one, their output, and their
+/// exits: mpirun, or the ranks themselves.
 #pragma once
 
 #include <rtrain/launch/supervise/launcher.hpp>
 #include <rtrain/launch/supervise/mpirun.hpp>
 #include <rtrain/launch/supervise/output_relay.hpp>
-#include <rtrain/launch/supervise/sole_rank.hpp>
+#include <rtrain/launch/supervise/without_mpirun.hpp>
 #include <rtrain/process/os/child.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -16,12 +16,14 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <sys/wait.h>
 
@@ -29,32 +31,42 @@ namespace rtrain::launch {
 
 class StartedRanks {
 public:
-    /// Starts the program on ranks. `when_ended` is called on `io` after the launcher has exited
-    /// and all of its output is forwarded. Throws LaunchError [RT-L1].
-    StartedRanks(boost::asio::io_context& io, const RanksCommand& command,
-                 std::function<void()> when_ended)
-        : when_ended_(std::move(when_ended)), timer_(io),
-          launcher_(needs_no_mpirun(command) ? without_mpirun(command) : by_mpirun(command)),
-          child_(Child::start(launcher_.words, launcher_.variables, launcher_.shares_input)) {
-        const auto at_end = [this] {
-            ++streams_ended_;
-            tell();
+    struct Handlers {
+        /// All processes have exited, and all of their output is forwarded.
+        std::function<void()> ended;
+        /// A rank without mpirun was killed, or has exited with a code other than 0.
+        std::function<void(const RankExit&)> failed = [](const RankExit&) {};
+    };
+
+    /// Starts the program on ranks. Handlers are called on `io`, `failed` by reap(). Throws
+    /// LaunchError [RT-L1].
+    StartedRanks(boost::asio::io_context& io, const RanksCommand& command, Handlers handlers)
+        : handlers_(std::move(handlers)), timer_(io),
+          launcher_(needs_no_mpirun(command) ? without_mpirun(command) : by_mpirun(command)) {
+        children_.reserve(launcher_.processes.size()); // so that a started one is not lost
+        const auto relay = [&](std::FILE* target, OutputStream stream) {
+            return std::make_unique<OutputRelay>(
+                io, target, command.ranks,
+                OutputRelay::Handlers{[stream, heard = command.heard](const RankLine& line) {
+                                          if (heard) {
+                                              heard(stream, line);
+                                          }
+                                      },
+                                      [this] {
+                                          ++streams_ended_;
+                                          tell();
+                                      }});
         };
+        out_ = relay(stdout, OutputStream::out);
+        err_ = relay(stderr, OutputStream::err);
         try {
-            const auto hear = [&](OutputStream stream) {
-                return [stream, heard = command.heard](const RankLine& line) {
-                    if (heard) {
-                        heard(stream, line);
-                    }
-                };
-            };
-            const OutputRelay::Lines lines{.ranks = command.ranks, .tagged = launcher_.tags_lines};
-            out_ = std::make_unique<OutputRelay>(
-                io, child_.out, stdout, lines,
-                OutputRelay::Handlers{hear(OutputStream::out), at_end});
-            err_ = std::make_unique<OutputRelay>(
-                io, child_.err, stderr, lines,
-                OutputRelay::Handlers{hear(OutputStream::err), at_end});
+            for (const LaunchedProcess& process : launcher_.processes) {
+                const Child child =
+                    Child::start(process.words, process.variables, process.shares_input);
+                children_.push_back({child});
+                out_->add(child.out, process.rank);
+                err_->add(child.err, process.rank);
+            }
         } catch (...) {
             end();
             throw;
@@ -67,21 +79,40 @@ public:
 
     /// Call after a child process has exited.
     void reap() {
-        int status = 0;
-        if (!status_ && ::waitpid(child_.pid, &status, WNOHANG) == child_.pid) {
-            status_ = status;
-            tell();
-            close_streams_later();
+        for (std::size_t i = 0; i < children_.size(); ++i) {
+            StartedChild& child = children_[i];
+            if (child.status || !end_group_of_failed(child.process.pid)) {
+                continue;
+            }
+            int status = 0;
+            (void)::waitpid(child.process.pid, &status, 0);
+            child.status = status;
+            if (status != 0 && !first_failed_) {
+                first_failed_ = i;
+            }
+            if (const auto failure = exit_of(static_cast<int>(i))) {
+                handlers_.failed(*failure);
+            }
+            if (have_exited()) {
+                tell();
+                close_streams_later();
+            }
         }
     }
 
+    /// Sends a signal to mpirun, or to each rank with the processes that it has started.
     void kill(int signal) const {
-        if (!status_) {
-            ::kill(child_.pid, signal);
+        for (const StartedChild& child : children_) {
+            if (!child.status) {
+                ::kill(are_ranks() ? -child.process.pid : child.process.pid, signal);
+            }
         }
     }
 
-    /// Kills the launcher without waiting; `with_output`: also discards output that was not
+    /// Ends all ranks. mpirun also reaches those on other machines.
+    void terminate() const { kill(are_ranks() ? SIGKILL : SIGTERM); }
+
+    /// Kills the processes without waiting; `with_output`: also discards output that was not
     /// consumed.
     void kill_at_last(bool with_output) {
         kill(SIGKILL);
@@ -90,9 +121,22 @@ public:
         }
     }
 
-    /// The launcher's exit status, as a shell reports it. Empty while it runs.
+    /// True if the processes are the ranks themselves; `failed` is called for these only.
+    [[nodiscard]] bool are_ranks() const noexcept {
+        return launcher_.processes.front().rank.has_value();
+    }
+    /// The failure of a rank without mpirun; empty if it runs, or has exited with 0.
+    [[nodiscard]] std::optional<RankExit> exit_of(int rank) const {
+        const auto& status = children_[are_ranks() ? static_cast<std::size_t>(rank) : 0].status;
+        return are_ranks() && status.value_or(0) != 0
+                   ? std::optional(launcher_.death(rank, *status, ""))
+                   : std::nullopt;
+    }
+
+    /// The exit status of mpirun, or of the first rank that failed, as a shell reports it. Empty
+    /// while one runs.
     [[nodiscard]] std::optional<int> status() const {
-        return status_ ? std::optional(shell_status(*status_)) : std::nullopt;
+        return have_exited() ? std::optional(shell_status(*decisive().status)) : std::nullopt;
     }
     /// True if output waits to be consumed.
     [[nodiscard]] bool is_output_blocked() const noexcept {
@@ -103,9 +147,9 @@ public:
         return std::min(out_->quiet_for(), err_->quiet_for());
     }
 
-    [[nodiscard]] bool ended() const noexcept { return status_ && streams_ended_ == 2; }
+    [[nodiscard]] bool ended() const noexcept { return have_exited() && streams_ended_ == 2; }
 
-    /// The cause of the launcher's exit; call after ended().
+    /// The cause of the exit with status(); call after ended().
     [[nodiscard]] RankExit death() const {
         std::string says;
         for (const auto* relay : {out_.get(), err_.get()}) {
@@ -113,14 +157,44 @@ public:
                 says += line + "\n";
             }
         }
-        return launcher_.death(*status_, says);
+        const int rank = are_ranks() ? static_cast<int>(first_failed_.value_or(0)) : -1;
+        return launcher_.death(rank, *decisive().status, says);
     }
 
 private:
+    struct StartedChild {
+        Child process;
+        std::optional<int> status{}; ///< as waitpid() gives it
+    };
+
+    [[nodiscard]] bool have_exited() const noexcept {
+        return std::all_of(children_.begin(), children_.end(),
+                           [](const StartedChild& child) { return child.status.has_value(); });
+    }
+    [[nodiscard]] const StartedChild& decisive() const {
+        return children_[first_failed_.value_or(0)];
+    }
+
+    /// Returns false if the process runs. What a failed rank has started is killed while its
+    /// process group certainly exists.
+    [[nodiscard]] bool end_group_of_failed(pid_t pid) const {
+        siginfo_t seen{};
+        if (::waitid(P_PID, static_cast<id_t>(pid), &seen, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+            seen.si_pid == 0) {
+            return false;
+        }
+        if (are_ranks() && (seen.si_code != CLD_EXITED || seen.si_status != 0)) {
+            ::kill(-pid, SIGKILL);
+        }
+        return true;
+    }
+
     void end() noexcept {
-        if (!status_) {
-            ::kill(child_.pid, SIGKILL);
-            (void)::waitpid(child_.pid, nullptr, 0);
+        kill(SIGKILL);
+        for (const StartedChild& child : children_) {
+            if (!child.status) {
+                (void)::waitpid(child.process.pid, nullptr, 0);
+            }
         }
     }
 
@@ -146,18 +220,18 @@ private:
 
     void tell() {
         if (ended()) {
-            when_ended_();
+            handlers_.ended();
         }
     }
 
-    std::function<void()> when_ended_;
+    Handlers handlers_;
     boost::asio::steady_timer timer_;
     Launcher launcher_;
-    Child child_;
+    std::vector<StartedChild> children_; ///< of launcher_.processes
+    std::optional<std::size_t> first_failed_;
     std::unique_ptr<OutputRelay> out_;
     std::unique_ptr<OutputRelay> err_;
     int streams_ended_ = 0;
-    std::optional<int> status_; ///< as waitpid() gives it
 };
 
 } // namespace rtrain::launch

@@ -175,25 +175,18 @@ private:
         const Placement place = place_ranks(scaling_);
         hosts_until_.reset();
         require_room_for(place, /*first=*/attempt_ == 0);
-        LaunchEnvironment given = task_.prepare(place.remote, skip_);
+        LaunchEnvironment given = task_.prepare(
+            {.attempt = attempt_ + 1, .ranks = place.ranks, .remote = place.remote, .skip = skip_});
         ++attempt_;
-        RanksCommand command{.ranks = place.ranks,
-                             .arguments = place.arguments,
-                             .program = task_.program,
-                             .variables = std::move(given.variables),
-                             .keeps_input = given.keeps_input,
-                             .heard = task_.heard};
-        if (!place.remote) {
-            command.scratch = given.directory;
-            command.shared_memory = given.shared_memory;
-        }
+        const auto directory = given.directory;
+        RanksCommand command = command_for(task_, place, std::move(given));
         const int kept = ranks_to_keep(config_, scaling_.num_workers, place.ranks, attempt_ == 1);
         command.survive_deaths = kept > 0;
         decided_to_end_ = false;
         job_ = std::make_unique<Job>(io_, std::move(command),
                                      Job::Options{.control = {.attempt = attempt_,
                                                               .size = place.ranks,
-                                                              .directory = given.directory,
+                                                              .directory = directory,
                                                               .remote = place.remote,
                                                               .hosts = place.others},
                                                   .hang = config_.hang,

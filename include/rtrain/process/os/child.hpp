@@ -162,6 +162,7 @@ struct Child {
             throw LaunchError(
                 "RT-L1", detail::concat("cannot start ", words[0], ": ", std::strerror(errno)));
         }
+        ::setpgid(pid, pid); // here, too: a signal to the group may follow immediately
         return {pid, out[0], err[0]};
     }
 };
