@@ -205,6 +205,7 @@ template <class Names>
 /// A word on the command line, as an option: "--max_restarts=3" is "--max-restarts" with "3".
 struct OptionWord {
     std::string name;
+    std::string given; ///< as the user wrote it, for messages
     std::optional<std::string> value;
 
     explicit OptionWord(const std::string& word) : name(word) {
@@ -219,6 +220,7 @@ struct OptionWord {
             name = "-n"; // -n4
             value = word.substr(2);
         }
+        given = name;
         if (name == "--nproc-per-node") {
             name = "-n";
         }
@@ -268,7 +270,7 @@ private:
     void take_option() {
         const OptionWord option(words_[at_++]);
         if (const auto found = settings().find(option.name); found != settings().end()) {
-            found->second(command_.options, given_name(), value_of(option));
+            found->second(command_.options, option.given, value_of(option));
         } else if (option.name == "-h" || option.name == "--help") {
             command_.help = true;
         } else if (option.name == "-m" || option.name == "--module") {
@@ -285,12 +287,6 @@ private:
         } else {
             throw unknown_option(option.name);
         }
-    }
-
-    /// The option as the user wrote it.
-    [[nodiscard]] std::string given_name() const {
-        const std::string& word = words_[at_ - 1];
-        return word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2);
     }
 
     [[nodiscard]] std::string value_of(const OptionWord& option) {

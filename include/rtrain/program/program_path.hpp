@@ -20,30 +20,27 @@ namespace rtrain::program {
 /// ConfigError: [RT-E5] if it does not exist, [RT-E6] if it cannot be executed, [RT-E7] if it is a
 /// line for a shell.
 [[nodiscard]] inline std::string path_of_program(const std::string& word) {
+    std::error_code error;
     if (word.find('/') == std::string::npos) {
         if (const auto found = launch::find_program(word)) {
             return found->string();
         }
-        if (word.find(' ') != std::string::npos) {
-            throw ConfigError("RT-E7", detail::concat('"', word,
-                                                      "\" is one word with spaces; pass the program "
-                                                      "and its arguments as separate words, without "
-                                                      "quotes around all of them"));
+    } else if (std::filesystem::exists(word, error)) {
+        if (std::filesystem::is_directory(word, error) || ::access(word.c_str(), X_OK) != 0) {
+            throw ConfigError("RT-E6", detail::concat(word, " is not executable; run `chmod +x ",
+                                                      word, "`, or name its interpreter first"));
         }
-        throw ConfigError("RT-E5", detail::concat("the program ", word,
-                                                  " is not on PATH; give its path, such as ./",
-                                                  word));
+        return word;
     }
-    std::error_code error;
-    if (!std::filesystem::exists(word, error)) {
-        throw ConfigError("RT-E5", detail::concat("the program ", word,
-                                                  " does not exist; check its path"));
+    if (word.find(' ') != std::string::npos) {
+        throw ConfigError("RT-E7", detail::concat('"', word,
+                                                  "\" is one word with spaces; pass the program and "
+                                                  "its arguments as separate words, without quotes "
+                                                  "around all of them"));
     }
-    if (std::filesystem::is_directory(word, error) || ::access(word.c_str(), X_OK) != 0) {
-        throw ConfigError("RT-E6", detail::concat(word, " is not executable; run `chmod +x ", word,
-                                                  "`, or name its interpreter first"));
-    }
-    return word;
+    throw ConfigError("RT-E5", detail::concat("the program ", word,
+                                              " does not exist; check its path. Without a '/', it "
+                                              "must be on PATH"));
 }
 
 /// The word that identifies a command in messages: of `python3 -u train.py` and `python3 -m train`

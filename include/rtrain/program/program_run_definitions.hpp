@@ -41,6 +41,9 @@ namespace internal {
     if (hang.idle_s == HangConfig{}.idle_s) {
         hang.idle_s = idle_s;
     }
+    if (hang.factor == HangConfig{}.factor) { // pauses during imports say nothing
+        hang.factor = 1;
+    }
     return options;
 }
 

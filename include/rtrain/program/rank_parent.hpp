@@ -73,12 +73,14 @@ private:
     std::atomic<bool> has_started_{false};
     std::atomic<bool> is_over_{false};
     std::atomic<bool> is_preempted_{false};
+    std::atomic<bool> was_hung_{false};
     std::atomic<std::int64_t> terminated_at_ns_{0}; ///< when SIGTERM was last forwarded
 
     // Accessed only by the link's thread.
     Clock::time_point measured_at_{};
     double cpu_s_ = 0; ///< at that time
     bool computes_ = true;
+    bool was_runnable_ = false; ///< since then
     std::uint64_t progress_ = 0;
 };
 

@@ -139,7 +139,7 @@ RTRAIN_DOOR void RankParent::start() {
 
 RTRAIN_DOOR int RankParent::wait() {
     const sigset_t awaited = internal::awaited_signals();
-    while (!process_->has_ended()) {
+    while (!process_->has_ended() || was_hung_) { // then the driver ends this process
         siginfo_t received{};
         const int signal = ::sigwaitinfo(&awaited, &received);
         if (signal > 0 && signal != SIGCHLD) {
@@ -213,29 +213,33 @@ RTRAIN_DOOR void RankParent::say_last_words(const Failure& failure, int status) 
 RTRAIN_DOOR launch::RankReport RankParent::report(int rank) {
     constexpr double interval_s = 1;
     constexpr double computes_from = 0.05; // of a core, as for hang detection
+    const bool runs = has_started_ && !is_over_;
     const auto now = Clock::now();
+    const char state = runs ? storage::process_state(process_->pid()) : '\0';
+    was_runnable_ = was_runnable_ || state == 'R'; // on a busy machine, without a core
     const double passed_s = std::chrono::duration<double>(now - measured_at_).count();
     if (passed_s >= interval_s) {
         const double cpu_s = process::processor_time_s();
-        computes_ = (cpu_s - cpu_s_) / passed_s >= computes_from;
+        computes_ = was_runnable_ || (cpu_s - cpu_s_) / passed_s >= computes_from;
+        was_runnable_ = false;
         progress_ += computes_ ? 1 : 0;
         measured_at_ = now;
         cpu_s_ = cpu_s;
     }
-    const bool runs = has_started_ && !is_over_;
     return {.rank = rank,
             .phase = is_over_ ? Phase::done : has_started_ ? Phase::training : Phase::starting,
             .progress = progress_,
             .waiting_in = runs && !computes_ ? name_ : "",
             .cpu_s = cpu_s_,
             .output_blocked = process::is_output_blocked(),
-            .stopped = runs && process_->is_stopped()};
+            .stopped = state == 'T'};
 }
 
 RTRAIN_DOOR std::string RankParent::dump() {
     if (!has_started_ || is_over_) {
         return "its program has ended";
     }
+    was_hung_ = true;
     process_->abort();
     return detail::concat(name_, " was ended with SIGABRT; Python prints its stacks, above");
 }

@@ -85,9 +85,6 @@ public:
                info.si_pid != 0;
     }
 
-    /// True if the program, or a process that it waits for, is stopped.
-    [[nodiscard]] bool is_stopped() const { return storage::process_state(pid_) == 'T'; }
-
     /// Sends a signal to the program, not to its children, which often do not handle it.
     void signal(int number) {
         const std::lock_guard lock(mutex_);
