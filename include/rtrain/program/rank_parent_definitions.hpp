@@ -16,16 +16,19 @@
 #include <rtrain/program/program_path.hpp>
 #include <rtrain/program/rank_environment.hpp>
 #include <rtrain/program/rank_parent.hpp>
+#include <rtrain/storage/file/process_directory.hpp>
 
 #include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 namespace rtrain::program {
 
@@ -54,6 +57,14 @@ namespace internal {
     return set;
 }
 
+/// Removes the directories of a driver that was killed. Its connections end shortly before it does.
+inline void sweep_after_driver() noexcept {
+    constexpr std::chrono::milliseconds moment{100};
+    std::this_thread::sleep_for(moment);
+    std::error_code ignored;
+    storage::ProcessDirectory::sweep(std::filesystem::temp_directory_path(ignored), "rtrain");
+}
+
 } // namespace internal
 
 RTRAIN_DOOR RankParent::RankParent(std::vector<std::string> words)
@@ -67,6 +78,7 @@ RTRAIN_DOOR RankParent::RankParent(std::vector<std::string> words)
 }
 
 RTRAIN_DOOR int RankParent::run() {
+    const pid_t launcher = ::getppid();
     const sigset_t awaited = internal::awaited_signals();
     ::sigprocmask(SIG_BLOCK, &awaited, nullptr);
     try {
@@ -82,7 +94,11 @@ RTRAIN_DOOR int RankParent::run() {
              .code = ErrorCode::parse(error.code()),
              .message = error.message()});
     }
-    return wait();
+    const int status = wait();
+    if (::getppid() != launcher) {
+        internal::sweep_after_driver();
+    }
+    return status;
 }
 
 RTRAIN_DOOR void RankParent::choose_address() {
@@ -117,6 +133,7 @@ RTRAIN_DOOR void RankParent::connect() {
         if (has_started_) {
             process_->kill();
         }
+        internal::sweep_after_driver();
     });
     link_->connect(place_.rank, place_.size);
 }
