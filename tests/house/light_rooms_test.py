@@ -25,8 +25,8 @@ INCLUDES = {"libtorch": re.compile(r"#include <(?:torch|ATen|c10)/(?!version\.h>
 WITHOUT_LIBTORCH = {
     "base", "base/text", "checkpoint/store", "comm/memory", "config", "console", "format/pickle", "journal", "launch",
     "launch/control", "launch/supervise", "launch/watch", "process", "process/memory", "process/os",
-    "process/preemption", "process/stack", "process/status", "process/stdio", "schedule", "storage", "storage/cloud",
-    "storage/file", "storage/node", "track", "track/callback", "track/delivery", "track/http", "track/live",
+    "process/preemption", "process/stack", "process/status", "process/stdio", "program", "schedule", "storage",
+    "storage/cloud", "storage/file", "storage/node", "track", "track/callback", "track/delivery", "track/http", "track/live",
     "track/mlflow", "track/offline", "track/page", "track/tensorboard", "track/terminal", "tune/base",
     "tune/controller", "tune/ranks", "tune/record", "tune/resources", "tune/schedule", "tune/search"}
 WITHOUT_MPI = WITHOUT_LIBTORCH | {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of `rtrain run` that need no ranks.
+#include "../files.hpp"
 #include "../thrown.hpp"
 
 #include <rtrain/program/command_line.hpp>
@@ -10,13 +11,16 @@
 #include <rtrain/program/program_checks.hpp>
 #include <rtrain/program/program_path.hpp>
 #include <rtrain/program/program_run.hpp>
+#include <rtrain/program/program_trainer.hpp>
 #include <rtrain/program/rank_environment.hpp>
+#include <rtrain/storage/file/file.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <variant>
@@ -247,4 +251,72 @@ TEST_CASE("Program.names_of_programs") {
     CHECK(name_of_program({"/usr/bin/python3.11", "-m", "train"}) == "train");
     CHECK(name_of_program({"python3", "-c", "pass"}) == "python3");
     CHECK(name_of_program({"./solve", "x"}) == "./solve");
+}
+
+namespace {
+
+/// A trainer of a shell script in a directory.
+ProgramOptions script(const test::Directory& storage, const std::string& line) {
+    return {.command = {"sh", "-c", line},
+            .environment = {{"STORAGE", storage.path().string()}},
+            .scaling = {.num_workers = 2},
+            .run = {.name = "script", .storage_path = storage.path(), .failure = {.backoff_s = 0}},
+            .config = {{"lr", 0.5}}};
+}
+
+} // namespace
+
+TEST_CASE("Program.a_trainer_runs_a_script_and_reads_its_run") {
+    const test::Directory storage("program-trainer");
+    auto options = script(storage, "echo $RTRAIN_CONFIG >> $STORAGE/$RANK");
+    const Result result = ProgramTrainer(options).fit();
+    CHECK(result.path == storage.path() / "script");
+    CHECK(result.metrics_history.empty());
+    CHECK(!result.error);
+    CHECK(storage::read_file(storage.path() / "1") == "{\"lr\":5E-1}\n");
+    (void)ProgramTrainer(options).fit(); // the same name: again
+    CHECK(storage::read_file(storage.path() / "0") == "{\"lr\":5E-1}\n{\"lr\":5E-1}\n");
+}
+
+TEST_CASE("Program.a_trainer_throws_what_a_script_has_failed_of") {
+    const test::Directory storage("program-failing");
+    auto options = script(storage, "[ $RANK = 0 ] && sleep 100; exit 3");
+    bool has_thrown = false;
+    try {
+        (void)ProgramTrainer(options).fit();
+    } catch (const TrainingFailedError& error) {
+        has_thrown = true;
+        CHECK(error.is("RT-T1"));
+        CHECK(error.worker_failures().contains(1));
+        CHECK(test::contains(error.message(), "sh exited with code 3"));
+    }
+    CHECK(has_thrown);
+    const auto kept = Result::from_path(storage.path() / "script");
+    REQUIRE(kept.error);
+    CHECK(test::contains(kept.error->message(), "sh exited with code 3"));
+
+    options = script(storage, "[ $RANK = 0 ] && sleep 100; kill -SEGV $$");
+    CHECK(test::code_of([&] { (void)ProgramTrainer(options).fit(); }) == "RT-L2");
+    options = script(storage, "sleep 100");
+    options.run.failure.hang.idle_s = 1;
+    CHECK(test::code_of([&] { (void)ProgramTrainer(options).fit(); }) == "RT-L14");
+    options = script(storage, "[ $RANK = 0 ] && exit 0; sleep 1; exit 3");
+    CHECK(test::message_of([&] { (void)ProgramTrainer(options).fit(); })
+              .ends_with("all ranks must make the same collective calls [RT-E12]"));
+}
+
+TEST_CASE("Program.each_start_has_a_new_port") {
+    const test::Directory storage("program-ports");
+    auto options = script(storage, "echo $MASTER_PORT >> $STORAGE/$RANK; "
+                                   "[ $TORCHELASTIC_RESTART_COUNT = 2 ] || kill -KILL $$");
+    options.run.failure.max_failures = 2;
+    options.run.failure.controller_failure_limit = 0; // a death is no failed start
+    (void)ProgramTrainer(options).fit();
+    const std::string ports = storage::read_file(storage.path() / "0");
+    std::set<std::string> all;
+    std::istringstream lines(ports);
+    for (std::string port; lines >> port;) {
+        all.insert(port);
+    }
+    CHECK(all.size() == 3);
 }

@@ -259,7 +259,7 @@ public:
         const std::vector<std::string> program(words_.begin() + static_cast<std::ptrdiff_t>(at_),
                                                words_.end());
         if (program.empty()) {
-            throw ConfigError("RT-E9", "there is no program to run; name it after the options: "
+            throw ConfigError("RT-E9", "the command names no program; name it after the options: "
                                        "rtrain run -n 4 train.py");
         }
         command_.options.command = command_of(program);
@@ -316,7 +316,7 @@ private:
         }
         const auto python = launch::find_program("python3");
         if (!python) {
-            throw ConfigError("RT-E14", detail::concat("there is no python3 on PATH for ",
+            throw ConfigError("RT-E14", detail::concat("python3 is not on PATH, but runs ",
                                                        program[0],
                                                        "; install it, activate the virtual "
                                                        "environment, or pass --no-python"));

@@ -18,7 +18,7 @@ struct ProgramOptions {
     std::vector<std::string> command{};
     /// Environment variables of all ranks, on top of this process's.
     std::map<std::string, std::string> environment{};
-    /// How the ranks find each other.
+    /// The variables by which ranks find each other.
     Rendezvous rendezvous = rendezvous::Torch{};
     /// Unset `num_workers` is one rank. `gpus_per_worker` counts only with `use_gpu`; then
     /// CUDA_VISIBLE_DEVICES has the GPUs of each rank. `mpirun_args` requires MPI's rendezvous, or

@@ -22,7 +22,7 @@
 
 namespace rtrain::program {
 
-/// How a rank's program has ended; sent to the driver as the text of event::Ending.
+/// The end of a rank's program; sent to the driver as the text of event::Ending.
 struct RankEnding {
     int rank = 0;
     int size = 1;

@@ -246,7 +246,7 @@ RTRAIN_DOOR launch::RankReport RankParent::report(int rank) {
     return {.rank = rank,
             .phase = is_over_ ? Phase::done : has_started_ ? Phase::training : Phase::starting,
             .progress = progress_,
-            .waiting_in = runs && !computes_ ? name_ : "",
+            .waiting_in = runs && !computes_ && !is_preempted_ ? name_ : "", // it may save
             .cpu_s = cpu_s_,
             .output_blocked = process::is_output_blocked(),
             .stopped = state == 'T'};

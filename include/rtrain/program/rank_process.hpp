@@ -166,7 +166,7 @@ private:
 
     /// Ends when a byte arrives, or kills the group when the pipe is closed without one.
     [[noreturn]] static void stand_guard(pid_t group, int alive) {
-        ::setpgid(0, 0); // whoever kills the parent's group must not reach it
+        ::setpgid(0, 0); // a signal to the parent's group must not reach it
         sigset_t all;
         sigfillset(&all);
         ::sigprocmask(SIG_SETMASK, &all, nullptr);
