@@ -6,11 +6,13 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/process/os/environment.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <optional>
 #include <sstream>
 #include <string>
-#include <string_view>
+#include <vector>
 
 namespace rtrain::program {
 
@@ -80,6 +82,24 @@ private:
     }
 
 public:
+    /// The place of a rank by the hosts of all ranks.
+    [[nodiscard]] static RankPlace among(const std::vector<std::string>& hosts, int rank) {
+        RankPlace place{.rank = rank, .size = static_cast<int>(hosts.size()), .local_size = 0};
+        const std::string& own = hosts.at(static_cast<std::size_t>(rank));
+        std::vector<std::string> nodes; // in the order of their first ranks
+        for (std::size_t i = 0; i < hosts.size(); ++i) {
+            if (std::find(nodes.begin(), nodes.end(), hosts[i]) == nodes.end()) {
+                nodes.push_back(hosts[i]);
+            }
+            if (hosts[i] == own) {
+                place.local_rank += static_cast<int>(i) < rank ? 1 : 0;
+                ++place.local_size;
+            }
+        }
+        place.node = static_cast<int>(std::find(nodes.begin(), nodes.end(), own) - nodes.begin());
+        place.nodes = static_cast<int>(nodes.size());
+        return place;
+    }
     /// Number of tasks of a node in Slurm's list, such as "4(x2),3".
     [[nodiscard]] static int tasks_of_node(const std::string& list, int node) {
         std::istringstream parts(list);

@@ -20,10 +20,11 @@ struct ProgramPlan {
     std::string run = "rtrain"; ///< its name
     int restarts = 0;           ///< starts before this one
     int max_restarts = 0;       ///< -1: no limit
-    std::string address{};      ///< where rank 0 listens; empty: rank 0 decides
+    std::string address{};      ///< where rank 0 listens; empty: the ranks agree on it
     std::vector<int> ports{};   ///< of rank 0, or of all ranks; empty with `address`
     int threads = 0;            ///< per rank; 0: its share of the cores
     double gpus = 0;            ///< per rank; 0: all GPUs are visible
+    std::vector<std::string> hosts{}; ///< of the ranks, if they are on several
 
     bool operator==(const ProgramPlan&) const = default;
 
@@ -35,7 +36,8 @@ struct ProgramPlan {
                                 {"address", address},
                                 {"ports", boost::json::array(ports.begin(), ports.end())},
                                 {"threads", threads},
-                                {"gpus", gpus}});
+                                {"gpus", gpus},
+                                {"hosts", boost::json::array(hosts.begin(), hosts.end())}});
     }
 
     /// Throws std::exception for a text that text() cannot have written.
@@ -52,6 +54,9 @@ struct ProgramPlan {
             .gpus = object.at("gpus").to_number<double>()};
         for (const auto& port : object.at("ports").as_array()) {
             plan.ports.push_back(port.to_number<int>());
+        }
+        for (const auto& host : object.at("hosts").as_array()) {
+            plan.hosts.emplace_back(host.as_string());
         }
         return plan;
     }

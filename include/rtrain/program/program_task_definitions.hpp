@@ -5,6 +5,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/launch/supervise/host_list.hpp>
 #include <rtrain/process/os/child.hpp>
 #include <rtrain/program/place.hpp>
 #include <rtrain/program/plan.hpp>
@@ -57,7 +58,7 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
                                                        : 0;
     ports_ = HeldPorts(ports);
     const ScalingConfig& scaling = options_.scaling;
-    const ProgramPlan plan{.meeting = meeting,
+    ProgramPlan plan{.meeting = meeting,
                            .run = options_.run.name,
                            .restarts = start.attempt - 1,
                            .max_restarts = options_.run.failure.max_failures,
@@ -65,6 +66,12 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
                            .ports = ports_.numbers(),
                            .threads = scaling.threads_per_worker,
                            .gpus = scaling.use_gpu ? scaling.gpus_per_worker : 0};
+    if (start.remote) {
+        for (const launch::Host& host :
+             launch::hosts_of(launch::read_host_arguments(scaling.mpirun_args))) {
+            plan.hosts.push_back(launch::without_user(host.name));
+        }
+    }
     launch::LaunchEnvironment given{.variables = options_.environment,
                                     .directory = directory_.path()};
     given.variables[ProgramPlan::variable] = plan.text();

@@ -68,8 +68,9 @@ using Variables = std::map<std::string, std::string>;
 
 [[nodiscard]] inline std::string tf_config(const RankPlace& place, const ProgramPlan& plan) {
     boost::json::array workers;
-    for (const int port : plan.ports) {
-        workers.emplace_back(detail::concat(plan.address, ':', port));
+    for (std::size_t i = 0; i < plan.ports.size(); ++i) {
+        const std::string& host = plan.hosts.empty() ? plan.address : plan.hosts.at(i);
+        workers.emplace_back(detail::concat(host, ':', plan.ports[i]));
     }
     return json::serialize(
         {{"cluster", {{"worker", workers}}}, {"task", {{"type", "worker"}, {"index", place.rank}}}});

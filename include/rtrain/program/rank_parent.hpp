@@ -49,6 +49,8 @@ private:
     void choose_address();
     /// With a driver: joins it.
     void connect();
+    /// On several machines: the ranks exchange their addresses through the driver.
+    void exchange_addresses();
     void start();
     int wait();
     void forward(int signal);
@@ -65,7 +67,7 @@ private:
     RankPlace place_;
     ProgramPlan plan_;
     bool has_driver_;
-    HeldPorts ports_; ///< without a driver
+    HeldPorts ports_; ///< without a driver, or on several machines
     std::unique_ptr<launch::DriverLink> link_;
     std::optional<RankProcess> process_;
     std::string name_; ///< of the program, without its directory

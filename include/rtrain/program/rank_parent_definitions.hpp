@@ -8,6 +8,7 @@
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/launch/control/own_address.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/supervise/launcher.hpp>
 #include <rtrain/process/os/processor_time.hpp>
@@ -17,6 +18,8 @@
 #include <rtrain/program/rank_environment.hpp>
 #include <rtrain/program/rank_parent.hpp>
 #include <rtrain/storage/file/process_directory.hpp>
+
+#include <boost/asio/io_context.hpp>
 
 #include <algorithm>
 #include <csignal>
@@ -136,6 +139,27 @@ RTRAIN_DOOR void RankParent::connect() {
         internal::sweep_after_driver();
     });
     link_->connect(place_.rank, place_.size);
+    const bool needs_port = plan_.meeting == Meeting::torch || plan_.meeting == Meeting::tensorflow;
+    if (needs_port && plan_.address.empty()) {
+        exchange_addresses();
+    }
+}
+
+RTRAIN_DOOR void RankParent::exchange_addresses() {
+    constexpr std::chrono::minutes limit{10}; // the driver ends this process earlier
+    ports_ = HeldPorts(1);
+    boost::asio::io_context io;
+    link_->say(launch::event::Address{.host = launch::own_address(io, plan_.hosts).to_string(),
+                                      .port = ports_.numbers()[0]});
+    const auto all = link_->wait_for_addresses(limit);
+    if (!all) {
+        throw LaunchError("RT-E3", "some ranks did not start on the other machines; check them "
+                                   "with `mpirun --host`");
+    }
+    place_ = RankPlace::among(all->hosts, place_.rank);
+    plan_.address = all->hosts[0];
+    plan_.ports = all->ports;
+    plan_.hosts = all->hosts;
 }
 
 RTRAIN_DOOR void RankParent::start() {

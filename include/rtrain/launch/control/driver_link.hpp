@@ -159,6 +159,13 @@ public:
         return decision;
     }
 
+    /// Waits until all ranks have sent an Address; empty on timeout.
+    std::optional<event::Addresses> wait_for_addresses(std::chrono::milliseconds limit) {
+        std::unique_lock lock(mutex_);
+        (void)changed_.wait_for(lock, limit, [&] { return addresses_.has_value(); });
+        return addresses_;
+    }
+
     /// For a process that speaks for another one, as its parent: `report` replaces the status of
     /// this process, `dump` answers Dump with the text of a Stack. Both are called in the link's
     /// thread. Call before connect().
@@ -331,6 +338,13 @@ private:
                     }
                     changed_.notify_all();
                 },
+                [this](const event::Addresses& addresses) {
+                    {
+                        const std::lock_guard lock(mutex_);
+                        addresses_ = addresses;
+                    }
+                    changed_.notify_all();
+                },
                 [](const event::Ping&) {},
                 [](const event::Welcome&) {}, // ControlSocket::connect() has received the answer
                 [](const event::Refused&) {},
@@ -383,6 +397,7 @@ private:
     std::condition_variable changed_;
     std::deque<std::string> queue_;  ///< frames to send
     std::deque<Decision> decisions_; ///< not yet returned by wait_for_decision()
+    std::optional<event::Addresses> addresses_;
     std::function<void(double)> on_preempt_;
     bool all_sent_ = true; ///< what was taken from the queue
     bool said_done_ = false;

@@ -172,6 +172,11 @@ private:
                     newest_.clear();
                     handlers_.run_begins(next.run);
                 },
+                [&](const event::Address& address) {
+                    if (const auto all = ranks_.add(rank, address)) {
+                        server_.send_all(*all);
+                    }
+                },
                 [&](const event::Done&) { ranks_.at(rank).done = true; },
             },
             received);
