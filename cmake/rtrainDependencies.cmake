@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What rtrain needs, for the build tree and for the installed package alike. Each missing part is one message that says how to get it.
+# rtrain_only_core: the component core, which needs neither libtorch nor MPI.
 
 include(${CMAKE_CURRENT_LIST_DIR}/rtrainCompiler.cmake)
 
@@ -11,10 +12,11 @@ macro(rtrain_require package how)
   endif()
 endmacro()
 
-include(${CMAKE_CURRENT_LIST_DIR}/rtrainTorch.cmake)
-
-set(MPI_CXX_SKIP_MPICXX ON)
-rtrain_require(MPI "apt-get install libopenmpi-dev openmpi-bin" COMPONENTS CXX)
+if(NOT rtrain_only_core)
+  include(${CMAKE_CURRENT_LIST_DIR}/rtrainTorch.cmake)
+  set(MPI_CXX_SKIP_MPICXX ON)
+  rtrain_require(MPI "apt-get install libopenmpi-dev openmpi-bin" COMPONENTS CXX)
+endif()
 rtrain_require(Boost "apt-get install libboost1.81-dev libboost-json1.81-dev libboost-url1.81-dev"
                1.81 COMPONENTS json url)
 rtrain_require(ZLIB "apt-get install zlib1g-dev")

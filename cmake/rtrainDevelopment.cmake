@@ -49,6 +49,11 @@ function(rtrain_program_with library name)
   endif()
 endfunction()
 
+# rtrain_core_program(<name> <source>...): an executable of ours without libtorch and MPI, which compiles in seconds.
+function(rtrain_core_program name)
+  rtrain_program_with(rtrain::core ${name} ${ARGN})
+endfunction()
+
 # rtrain_header_only_program(<name> <source>...): an executable of ours, all of it from headers.
 function(rtrain_header_only_program name)
   rtrain_program_with(rtrain::rtrain ${name} ${ARGN})

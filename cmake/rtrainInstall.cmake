@@ -11,7 +11,9 @@ include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 
 set(rtrain_package_dir ${CMAKE_INSTALL_DATADIR}/cmake/rtrain)
-install(TARGETS rtrain EXPORT rtrainTargets FILE_SET HEADERS)
+install(TARGETS rtrain_core EXPORT rtrainCoreTargets FILE_SET HEADERS)
+install(TARGETS rtrain EXPORT rtrainTargets)
+install(EXPORT rtrainCoreTargets NAMESPACE rtrain:: DESTINATION ${rtrain_package_dir})
 install(EXPORT rtrainTargets NAMESPACE rtrain:: DESTINATION ${rtrain_package_dir})
 configure_package_config_file(cmake/rtrainConfig.cmake.in rtrainConfig.cmake
                               INSTALL_DESTINATION ${rtrain_package_dir})

@@ -139,7 +139,7 @@ def install_only(full_install):
     found = f"-DCMAKE_PREFIX_PATH={moved}"
     use("found", block("Install, then find_package", "cmake"), found)
     said = configure("unknown", "find_package(rtrain REQUIRED COMPONENTS c)", found, succeeds=False)
-    assert "rtrain has no component c; it has nccl, arrow, images, https, stacktrace, module" in " ".join(said.split()), said
+    assert "rtrain has no component c; it has core, nccl, arrow, images, https, stacktrace, module" in " ".join(said.split()), said
     said = configure("make", block("Components", "cmake").replace("https", "module"), found, "-G",
                      "Unix Makefiles", succeeds=False)
     assert "rtrain's component module needs" in said and "the generator Ninja" in said, said
@@ -344,6 +344,22 @@ def subdirectory():
     components = ["-DRTRAIN_COMPONENTS=https"] if has_openssl() else []
     way = block("A subdirectory", "cmake")
     use("subdirectory", way, f"-DRTRAIN_DIRECTORY={SOURCE}", *components)
+
+
+def core():
+    """A program that needs neither libtorch nor MPI, where CMake finds neither; and what it does need."""
+    found = f"-DCMAKE_PREFIX_PATH={install()}"
+    arguments = [argument for argument in ARGUMENTS if "Torch_DIR" not in argument]
+    command = ("cmake", "-S", SOURCE / "tests/package/core", "-G", "Ninja", found, *arguments)
+    lacking = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{package}=ON" for package in ("Torch", "MPI")]
+    run(*command, "-B", SCRATCH / "core", *lacking)
+    run("cmake", "--build", SCRATCH / "core")
+    said = run(SCRATCH / "core/core").splitlines()
+    assert sorted(said[:2]) == ["[rank 0] hello", "[rank 1] hello"] and said[2:] == ["attempt 1 of run 7"], said
+    libraries = run("readelf", "-d", SCRATCH / "core/core")
+    assert "torch" not in libraries and "mpi" not in libraries, libraries
+    said = run(*command, "-B", SCRATCH / "bare", "-DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON", succeeds=False)
+    assert "rtrain needs Boost, which was not found" in " ".join(said.split()), said
 
 
 def has_openssl():
@@ -558,7 +574,7 @@ if __name__ == "__main__":
     shutil.rmtree(SCRATCH.parent, ignore_errors=True)
     SCRATCH.mkdir(parents=True)
     CASES = [install_only, compiled, subdirectory, fetched, missing, too_old, cuda_build, options, nccl_headers]
-    CASES += [mpi_test, vcpkg, cpack, tools, lintian, pkg_config, module, conan]
+    CASES += [core, mpi_test, vcpkg, cpack, tools, lintian, pkg_config, module, conan]
     extra = [word.split("=", 1)[1] for word in ARGUMENTS if word.startswith("--of=")]
     ARGUMENTS = [word for word in ARGUMENTS if not word.startswith("--of=")]
     {case.__name__: case for case in CASES}[sys.argv[1]](*extra)

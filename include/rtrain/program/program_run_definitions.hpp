@@ -8,19 +8,16 @@
 #include <rtrain/base/grouped_errors.hpp>
 #include <rtrain/config/config_checks.hpp>
 #include <rtrain/journal/rank_logs.hpp>
-#include <rtrain/launch/supervise/supervisor.hpp>
-#include <rtrain/process/preemption/saved_signal_handlers.hpp>
+#include <rtrain/launch/driver.hpp>
 #include <rtrain/program/program_checks.hpp>
 #include <rtrain/program/program_files.hpp>
 #include <rtrain/program/program_run.hpp>
 #include <rtrain/program/program_task.hpp>
 #include <rtrain/run/run_directory.hpp>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
-
 #include <csignal>
 #include <utility>
+#include <vector>
 
 namespace rtrain::program {
 
@@ -82,26 +79,13 @@ RTRAIN_DOOR ProgramEnd run_program(ProgramOptions options) {
     const ProgramFiles files(options.run, options.config);
     track::RankLogs logs(files.directory().location(), options.run.logging.json,
                          [](const std::string& what) { console::warn("%s", what.c_str()); });
-    ProgramTask program(options, logs);
-    boost::asio::io_context io;
-    boost::asio::signal_set signals(io, SIGCHLD, SIGTERM, SIGINT);
-    launch::RunEnd end;
-    launch::Supervisor supervisor(io, program.task(), options.scaling, options.run.failure,
-                                  [&](launch::RunEnd how) {
-                                      end = std::move(how);
-                                      io.stop();
-                                  });
-    std::function<void()> listen = [&] {
-        signals.async_wait([&](const boost::system::error_code& error, int signal) {
-            if (error) { return; }
-            if (signal == SIGCHLD) { supervisor.reap(); } else { supervisor.make_room(); }
-            listen();
-        });
-    };
-    listen();
-    supervisor.start();
-    io.run();
-    logs.close();
+    ProgramTask program(options);
+    launch::Driver driver({.task = program.task(),
+                           .scaling = options.scaling,
+                           .failure = options.run.failure,
+                           .logs = &logs,
+                           .when_over = [&] { program.remove_directory(); }});
+    const launch::RunEnd end = driver.run();
     ProgramEnd result{.run = files.directory().location().path};
     if (end.failure) {
         result.failure = internal::with_cause(*end.failure, program.ended_well());

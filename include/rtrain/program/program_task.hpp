@@ -6,7 +6,6 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/base/failure.hpp>
-#include <rtrain/journal/rank_logs.hpp>
 #include <rtrain/launch/supervise/program.hpp>
 #include <rtrain/program/held_ports.hpp>
 #include <rtrain/program/program_options.hpp>
@@ -22,11 +21,14 @@ namespace rtrain::program {
 
 class ProgramTask {
 public:
-    /// `options`, whose run has a name, and `logs` outlive it.
-    ProgramTask(const ProgramOptions& options, track::RankLogs& logs);
+    /// `options`, whose run has a name, outlive it.
+    explicit ProgramTask(const ProgramOptions& options);
 
     /// The task; this object outlives it.
     [[nodiscard]] launch::Task task();
+
+    /// Call after the run: from then on, a signal may end this process.
+    void remove_directory() { directory_.reset(); }
 
     /// The exit code of the first rank that failed in the last start, or 128 + its signal; 0 if
     /// none has reported one.
@@ -41,10 +43,9 @@ private:
     [[nodiscard]] bool uses_mpi() const noexcept;
 
     const ProgramOptions& options_;
-    track::RankLogs& logs_;
-    storage::ProcessDirectory directory_; ///< of the control socket
-    HeldPorts ports_;                     ///< of the current start
-    std::map<int, RankEnding> endings_;   ///< by rank
+    std::optional<storage::ProcessDirectory> directory_; ///< of the control socket
+    HeldPorts ports_;                                    ///< of the current start
+    std::map<int, RankEnding> endings_;                  ///< by rank
     int first_failed_ = 0;
 };
 

@@ -17,8 +17,9 @@
 
 namespace rtrain::program {
 
-RTRAIN_DOOR ProgramTask::ProgramTask(const ProgramOptions& options, track::RankLogs& logs)
-    : options_(options), logs_(logs), directory_(storage::temporary_directory(), "rtrain") {}
+RTRAIN_DOOR ProgramTask::ProgramTask(const ProgramOptions& options) : options_(options) {
+    directory_.emplace(storage::temporary_directory(), "rtrain");
+}
 
 RTRAIN_DOOR bool ProgramTask::uses_mpi() const noexcept {
     return meeting_of(options_.rendezvous) == Meeting::mpi;
@@ -40,15 +41,10 @@ RTRAIN_DOOR launch::Task ProgramTask::task() {
             .without_result = {.kind = Failure::Kind::start_up,
                                .code = "RT-L2",
                                .message = "the ranks ended without reporting how"},
-            .heard =
-                [this](OutputStream stream, const launch::RankLine& line) {
-                    logs_.add(line.rank, stream, line.text);
-                },
             .needs_mpi = uses_mpi()};
 }
 
 RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchRequest& start) {
-    logs_.begin();
     endings_.clear();
     first_failed_ = 0;
     const Meeting meeting = meeting_of(options_.rendezvous);
@@ -73,7 +69,7 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
         }
     }
     launch::LaunchEnvironment given{.variables = options_.environment,
-                                    .directory = directory_.path()};
+                                    .directory = directory_->path()};
     given.variables[ProgramPlan::variable] = plan.text();
     given.variables["RTRAIN_CONFIG"] = json::serialize(options_.config);
     for (int rank = 0; rank < start.ranks && !start.remote; ++rank) {

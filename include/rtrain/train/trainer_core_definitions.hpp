@@ -9,7 +9,7 @@
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/config/callback.hpp>
 #include <rtrain/journal/rank_logs.hpp>
-#include <rtrain/launch/driver.hpp>
+#include <rtrain/launch/fit_driver.hpp>
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/session.hpp>
 #include <rtrain/process/fit_guard.hpp>
@@ -229,13 +229,13 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
         run = named_run();
         resume();
     };
-    const launch::FitOutcome ending = launch::Driver({.call = {session_, fit},
-                                                      .config = options_.config,
-                                                      .scaling = options_.scaling,
-                                                      .run = run,
-                                                      .tell = tell,
-                                                      .logs = logs ? &*logs : nullptr,
-                                                      .on_run = on_run})
+    const launch::FitOutcome ending = launch::FitDriver({.call = {session_, fit},
+                                                         .config = options_.config,
+                                                         .scaling = options_.scaling,
+                                                         .run = run,
+                                                         .tell = tell,
+                                                         .logs = logs ? &*logs : nullptr,
+                                                         .on_run = on_run})
                                           .run();
     if (ending.has_code(PreemptionError::own_code)) {
         console::say("%s", ending.failure->message.c_str());

@@ -146,7 +146,6 @@ private:
     }
 
     void heard(int rank, const RankEvent& received) {
-        using console::Screen;
         std::visit(
             detail::Overloaded{
                 [&](const event::Training& now) {
@@ -158,10 +157,10 @@ private:
                     handlers_.saved(newest_, saved.iteration);
                 },
                 [&](const event::Failed& failed) { decide(rank, failed); },
-                [&](const console::Progress& now) { Screen::current().show(now); },
+                [&](const console::Progress& now) { console::Screen::current().show(now); },
                 [&](const event::Shown& lines) {
-                    Screen::current().take_off();
-                    Screen::current().print(lines.text);
+                    console::Screen::current().take_off();
+                    console::Screen::current().print(lines.text);
                 },
                 [&](const event::Ending& ending) { handlers_.left_result(ending.text); },
                 [&](const event::LastWords& last) { ranks_.at(rank).last_words = last.failure; },
@@ -173,9 +172,8 @@ private:
                     handlers_.run_begins(next.run);
                 },
                 [&](const event::Address& address) {
-                    if (const auto all = ranks_.add(rank, address)) {
-                        server_.send_all(*all);
-                    }
+                    const auto all = ranks_.add(rank, address);
+                    all ? server_.send_all(*all) : void();
                 },
                 [&](const event::Done&) { ranks_.at(rank).done = true; },
             },
