@@ -284,7 +284,7 @@ public:
         CHECK(link_->flush(long_enough));
         CHECK(eventually([&] { return !driver_.events(0).empty(); }));
         driver_.send(0, Decision{.restart = true, .delay_s = 0.5, .reason = "a test"});
-        CHECK(link_->wait_for_decision(long_enough).has_value());
+        CHECK(link_->answers().wait_for_decision(long_enough).has_value());
         CHECK(driver_.left().empty());
     }
 
@@ -383,11 +383,12 @@ int be_rank(int rank, int size) {
                         !contains(text_of("/proc/self/environ"), "machine=");
     RankStatus::current().enter(Phase::training);
     link->on_preempt([&](double grace_s) {
-        link->say(event::LastWords{{.code = ErrorCode::parse("grace"), .message = std::to_string(grace_s)}});
+        link->say(event::LastWords{
+            {.code = ErrorCode::parse("grace"), .message = std::to_string(grace_s)}});
     });
     link->say(event::Training{hidden ? "hidden" : "shown"});
     link->connect(rank, size);
-    const auto decision = link->wait_for_decision(long_enough);
+    const auto decision = link->answers().wait_for_decision(long_enough);
     if (!decision) {
         return 3;
     }
@@ -484,6 +485,8 @@ TEST_CASE("Control.events_have_the_same_text_in_every_version") {
         {event::Stack{"#0"}, R"({"text":"#0","kind":"stack"})"},
         {event::RunEnded{}, R"({"kind":"run_ended"})"},
         {event::RunBegins{"{}"}, R"({"run":"{}","kind":"run_begins"})"},
+        {event::Address{.host = "10.0.0.1", .port = 4711},
+         R"({"host":"10.0.0.1","port":4711,"kind":"address"})"},
         {event::Done{}, R"({"kind":"done"})"}};
     const std::vector<std::pair<DriverEvent, std::string>> of_driver{
         {event::Welcome{}, R"({"kind":"welcome"})"},
@@ -491,6 +494,8 @@ TEST_CASE("Control.events_have_the_same_text_in_every_version") {
         {event::Ping{}, R"({"kind":"ping"})"},
         {event::Preempt{1.0 / 3}, R"({"grace_s":3.333333333333333E-1,"kind":"preempt"})"},
         {event::Dump{}, R"({"kind":"dump"})"},
+        {event::Addresses{.hosts = {"10.0.0.1", "::1"}, .ports = {4711, 4712}},
+         R"({"hosts":["10.0.0.1","::1"],"ports":[4711,4712],"kind":"addresses"})"},
         {event::End{}, R"({"kind":"end"})"},
         {Decision{.restart = true, .delay_s = 2, .skip = {"a", "b"}, .reason = "why"},
          R"({"restart":true,"delay_s":2E0,"skip":["a","b"],"reason":"why","kind":"decision"})"}};
@@ -607,6 +612,8 @@ TEST_CASE("Control.malformed_messages_are_refused") {
         R"({"kind":"status","rank":0,"phase":"done","cpu_s":1e999,)" + status + "}",
         R"({"kind":"status","rank":0,"phase":"done","cpu_s":1,"output_blocked":"no",)" + status +
             "}",
+        R"({"kind":"status","rank":0,"phase":"done","cpu_s":1,"stopped":1,)" + status + "}",
+        R"({"kind":"address","host":"10.0.0.1","port":-1})",
         "{\"kind\":\"training\",\"checkpoint\":\"\xff\"}",
         R"({"kind":"stack","text":)" + std::string(1000, '[') + std::string(1000, ']') + "}"};
     for (const std::string& text : of_ranks) {
@@ -675,7 +682,8 @@ TEST_CASE("Control.ranks_report_and_hear_what_the_driver_says") {
             driver.send(rank, event::Preempt{2.5});
             CHECK(eventually([&] { return driver.events(rank).size() > 1; }));
             CHECK(driver.events(rank)[1] ==
-                  RankEvent(event::LastWords{{.code = ErrorCode::parse("grace"), .message = "2.500000"}}));
+                  RankEvent(event::LastWords{
+                      {.code = ErrorCode::parse("grace"), .message = "2.500000"}}));
             const std::string reason = "reason " + std::to_string(rank);
             driver.send(rank, Decision{.skip = {"checkpoint_000001"}, .reason = reason});
             CHECK(eventually(
@@ -974,7 +982,7 @@ TEST_CASE("Control.preemption_is_heard_also_by_a_late_listener") {
     CHECK(eventually([&] { return heard == 3; }));
     driver.send(0, event::Preempt{0});
     CHECK(eventually([&] { return heard == 0; }));
-    CHECK_FALSE(link->wait_for_decision(10ms).has_value());
+    CHECK_FALSE(link->answers().wait_for_decision(10ms).has_value());
 }
 
 TEST_CASE("Control.what_was_said_last_arrives") {

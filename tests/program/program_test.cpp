@@ -64,9 +64,9 @@ RunCommand parse(const std::vector<std::string>& words) {
 } // namespace
 
 TEST_CASE("Program.command_line_is_that_of_torchrun") {
-    const auto command =
-        parse({"--nproc_per_node=3", "--max-restarts", "2", "--standalone", "--tee", "3", "--config",
-               "lr=0.1", "--config", "optimizer=adam", "--grace", "5", "sh", "-c", "exit"});
+    const auto command = parse({"--nproc_per_node=3", "--max-restarts", "2", "--standalone",
+                                "--tee", "3", "--config", "lr=0.1", "--config", "optimizer=adam",
+                                "--grace", "5", "sh", "-c", "exit"});
     const ProgramOptions& options = command.options;
     CHECK(options.scaling.num_workers == NumWorkers(3));
     CHECK(options.run.failure.max_failures == 2);
@@ -93,12 +93,18 @@ TEST_CASE("Program.mistakes_on_the_command_line_say_what_to_do") {
     for (const char* const ranks : {"0", "3:2", "two", "-1", "1:", "2:3:4"}) {
         CHECK(test::code_of([&] { (void)parse({"-n", ranks, "sh"}); }) == "RT-E8");
     }
-    CHECK(test::contains(
-        test::message_of([] { (void)parse({"--max-restart", "3", "sh"}); }),
-        "unknown option --max-restart; did you mean \"--max-restarts\"?"));
-    for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
-             {}, {"-n"}, {"--grace", "soon", "sh"}, {"--config", "lr", "sh"}, {"--nnodes", "2", "sh"},
-             {"--rendezvous", "gloo", "sh"}, {"--threads", "0", "sh"}}) {
+    CHECK(test::contains(test::message_of([] {
+                             (void)parse({"--max-restart", "3", "sh"});
+                         }),
+                         "unknown option --max-restart; did you mean \"--max-restarts\"?"));
+    for (const std::vector<std::string>& words :
+         std::vector<std::vector<std::string>>{{},
+                                               {"-n"},
+                                               {"--grace", "soon", "sh"},
+                                               {"--config", "lr", "sh"},
+                                               {"--nnodes", "2", "sh"},
+                                               {"--rendezvous", "gloo", "sh"},
+                                               {"--threads", "0", "sh"}}) {
         CHECK(test::code_of([&] { (void)parse(words); }) == "RT-E9");
     }
     const Setting path("PATH", "/nowhere");
@@ -194,9 +200,7 @@ TEST_CASE("Program.places_of_mpirun_and_srun") {
         const Setting local_rank("OMPI_COMM_WORLD_LOCAL_RANK", "1");
         const Setting local_size("OMPI_COMM_WORLD_LOCAL_SIZE", "2");
         CHECK(RankPlace::of_this_process() == place);
-        CHECK(test::code_of([] {
-                  (void)run_program({.command = {"sh"}});
-              }) == "RT-E11");
+        CHECK(test::code_of([] { (void)run_program({.command = {"sh"}}); }) == "RT-E11");
     }
     {
         const Setting rank("SLURM_PROCID", "3");
@@ -301,8 +305,9 @@ TEST_CASE("Program.a_trainer_throws_what_a_script_has_failed_of") {
     options.run.failure.hang.idle_s = 1;
     CHECK(test::code_of([&] { (void)ProgramTrainer(options).fit(); }) == "RT-L14");
     options = script(storage, "[ $RANK = 0 ] && exit 0; sleep 1; exit 3");
-    CHECK(test::message_of([&] { (void)ProgramTrainer(options).fit(); })
-              .ends_with("all ranks must make the same collective calls [RT-E12]"));
+    CHECK(test::message_of([&] {
+              (void)ProgramTrainer(options).fit();
+          }).ends_with("all ranks must make the same collective calls [RT-E12]"));
 }
 
 TEST_CASE("Program.each_start_has_a_new_port") {

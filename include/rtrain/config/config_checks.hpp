@@ -24,9 +24,8 @@ inline void check_scaling(const ScalingConfig& scaling) {
                               : concat("num_workers is ", *workers, "; expected at least 1"));
     }
     if (scaling.threads_per_worker < 0) {
-        throw ConfigError("RT-C9",
-                          concat("threads_per_worker is ", scaling.threads_per_worker,
-                                 "; expected 0 (automatic) or more"));
+        throw ConfigError("RT-C9", concat("threads_per_worker is ", scaling.threads_per_worker,
+                                          "; expected 0 (automatic) or more"));
     }
     if (!(scaling.elastic_resize_monitor_interval_s > 0)) {
         throw ConfigError("RT-C7", concat("elastic_resize_monitor_interval_s is ",

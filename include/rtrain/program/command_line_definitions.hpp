@@ -88,9 +88,8 @@ template <class Number>
     }
     const std::size_t colon = std::min(value.find(':'), value.size());
     const auto min = number_in<int>(std::string_view(value).substr(0, colon));
-    const auto max = colon == value.size()
-                         ? min
-                         : number_in<int>(std::string_view(value).substr(colon + 1));
+    const auto max =
+        colon == value.size() ? min : number_in<int>(std::string_view(value).substr(colon + 1));
     if (!min || !max || *min < 1 || *max < *min) {
         throw ConfigError("RT-E8", detail::concat(option, " is \"", value,
                                                   "\"; expected a number of ranks such as 4, or a "
@@ -133,8 +132,8 @@ inline void add_entry(Config& config, const std::string& value) {
 }
 
 /// Handles the value of an option.
-using Setting = std::function<void(ProgramOptions&, const std::string& option,
-                                   const std::string& value)>;
+using Setting =
+    std::function<void(ProgramOptions&, const std::string& option, const std::string& value)>;
 
 [[nodiscard]] inline const std::map<std::string, Setting, std::less<>>& settings() {
     using Options = ProgramOptions;
@@ -146,8 +145,7 @@ using Setting = std::function<void(ProgramOptions&, const std::string& option,
          [](Options& run, const Text& option, const Text& value) {
              run.run.failure.max_failures = count_in(option, value, -1);
          }},
-        {"--name",
-         [](Options& run, const Text&, const Text& value) { run.run.name = value; }},
+        {"--name", [](Options& run, const Text&, const Text& value) { run.run.name = value; }},
         {"--storage",
          [](Options& run, const Text&, const Text& value) { run.run.storage_path = value; }},
         {"--config",
@@ -185,15 +183,29 @@ using Setting = std::function<void(ProgramOptions&, const std::string& option,
 /// The options of torchrun that mean nothing here; those in the second list have a value.
 inline constexpr std::string_view bare_of_torchrun[]{"--standalone", "--run-path",
                                                      "--virtual-local-rank"};
-inline constexpr std::string_view valued_of_torchrun[]{
-    "--log-dir",      "--tee",           "-t",
-    "--redirects",    "-r",              "--rdzv-backend",
-    "--rdzv-endpoint", "--rdzv-id",      "--rdzv-conf",
-    "--monitor-interval", "--start-method", "--event-log-handler",
-    "--role",         "--local-ranks-filter", "--duplicate-stdout-filters",
-    "--duplicate-stderr-filters", "--local-addr", "--logs-specs",
-    "--numa-binding", "--signals-to-handle", "--shutdown-timeout",
-    "--master-addr",  "--master-port"};
+inline constexpr std::string_view valued_of_torchrun[]{"--log-dir",
+                                                       "--tee",
+                                                       "-t",
+                                                       "--redirects",
+                                                       "-r",
+                                                       "--rdzv-backend",
+                                                       "--rdzv-endpoint",
+                                                       "--rdzv-id",
+                                                       "--rdzv-conf",
+                                                       "--monitor-interval",
+                                                       "--start-method",
+                                                       "--event-log-handler",
+                                                       "--role",
+                                                       "--local-ranks-filter",
+                                                       "--duplicate-stdout-filters",
+                                                       "--duplicate-stderr-filters",
+                                                       "--local-addr",
+                                                       "--logs-specs",
+                                                       "--numa-binding",
+                                                       "--signals-to-handle",
+                                                       "--shutdown-timeout",
+                                                       "--master-addr",
+                                                       "--master-port"};
 /// Those that `rtrain run` rejects, unless they describe a single node.
 inline constexpr std::string_view of_several_nodes[]{"--nnodes", "--node-rank"};
 
@@ -234,10 +246,10 @@ struct OptionWord {
     }
     known.insert(known.end(), std::begin(bare_of_torchrun), std::end(bare_of_torchrun));
     known.insert(known.end(), std::begin(valued_of_torchrun), std::end(valued_of_torchrun));
-    return {"RT-E9", detail::concat("unknown option ", name, "; ",
-                                    detail::did_you_mean(name, known),
-                                    "`rtrain run --help` lists all; options of the program follow "
-                                    "its name")};
+    return {"RT-E9",
+            detail::concat("unknown option ", name, "; ", detail::did_you_mean(name, known),
+                           "`rtrain run --help` lists all; options of the program follow "
+                           "its name")};
 }
 
 /// Reads the words one by one.
@@ -309,17 +321,18 @@ private:
     }
 
     /// Scripts get python3, like with torchrun; other programs run as they are.
-    [[nodiscard]] std::vector<std::string> command_of(const std::vector<std::string>& program) const {
+    [[nodiscard]] std::vector<std::string>
+    command_of(const std::vector<std::string>& program) const {
         const bool is_script = is_module_ || program[0].ends_with(".py");
         if (!has_python_ || !is_script) {
             return program;
         }
         const auto python = launch::find_program("python3");
         if (!python) {
-            throw ConfigError("RT-E14", detail::concat("python3 is not on PATH, but runs ",
-                                                       program[0],
-                                                       "; install it, activate the virtual "
-                                                       "environment, or pass --no-python"));
+            throw ConfigError("RT-E14",
+                              detail::concat("python3 is not on PATH, but runs ", program[0],
+                                             "; install it, activate the virtual "
+                                             "environment, or pass --no-python"));
         }
         std::vector<std::string> words{python->string()};
         if (is_module_) {

@@ -47,9 +47,9 @@ private:
         socklen_t size = sizeof bound;
         if (!is_bound ||
             ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
-            throw LaunchError("RT-E1", detail::concat("no TCP port is free for the ranks: ",
-                                                      std::strerror(errno),
-                                                      "; end programs that use many ports"));
+            throw LaunchError(
+                "RT-E1", detail::concat("no TCP port is free for the ranks: ", std::strerror(errno),
+                                        "; end programs that use many ports"));
         }
         numbers_.push_back(ntohs(bound.sin6_port));
         sockets_.push_back(std::move(socket));
@@ -57,8 +57,7 @@ private:
 
     static bool bind(int socket, const sockaddr& address, socklen_t size) {
         const int on = 1;
-        return socket >= 0 &&
-               ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        return socket >= 0 && ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
                ::bind(socket, &address, size) == 0;
     }
 

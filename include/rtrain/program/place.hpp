@@ -49,7 +49,8 @@ struct RankPlace {
                 .rank = *rank,
                 .size = first_of("OMPI_COMM_WORLD_SIZE", "PMI_SIZE").value_or(1),
                 .local_rank = first_of("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID").value_or(0),
-                .local_size = first_of("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS").value_or(1)};
+                .local_size =
+                    first_of("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS").value_or(1)};
             // In the order of hosts, equally many on each; a driver knows better.
             place.node = (place.rank - place.local_rank) / place.local_size;
             place.nodes = (place.size + place.local_size - 1) / place.local_size;

@@ -17,13 +17,13 @@ struct ProgramPlan {
     static constexpr const char* variable = "RTRAIN_PROGRAM";
 
     Meeting meeting = Meeting::torch;
-    std::string run = "rtrain"; ///< its name
-    int restarts = 0;           ///< starts before this one
-    int max_restarts = 0;       ///< -1: no limit
-    std::string address{};      ///< where rank 0 listens; empty: the ranks agree on it
-    std::vector<int> ports{};   ///< of rank 0, or of all ranks; empty with `address`
-    int threads = 0;            ///< per rank; 0: its share of the cores
-    double gpus = 0;            ///< per rank; 0: all GPUs are visible
+    std::string run = "rtrain";       ///< its name
+    int restarts = 0;                 ///< starts before this one
+    int max_restarts = 0;             ///< -1: no limit
+    std::string address{};            ///< where rank 0 listens; empty: the ranks agree on it
+    std::vector<int> ports{};         ///< of rank 0, or of all ranks; empty with `address`
+    int threads = 0;                  ///< per rank; 0: its share of the cores
+    double gpus = 0;                  ///< per rank; 0: all GPUs are visible
     std::vector<std::string> hosts{}; ///< of the ranks, if they are on several
 
     bool operator==(const ProgramPlan&) const = default;
@@ -43,15 +43,15 @@ struct ProgramPlan {
     /// Throws std::exception for a text that text() cannot have written.
     [[nodiscard]] static ProgramPlan parse(const std::string& text) {
         const boost::json::object object = json::parse_object(text);
-        ProgramPlan plan{
-            .meeting = meeting_names.parse(std::string_view(object.at("meeting").as_string()))
-                           .value_or(Meeting::none),
-            .run = std::string(object.at("run").as_string()),
-            .restarts = object.at("restarts").to_number<int>(),
-            .max_restarts = object.at("max_restarts").to_number<int>(),
-            .address = std::string(object.at("address").as_string()),
-            .threads = object.at("threads").to_number<int>(),
-            .gpus = object.at("gpus").to_number<double>()};
+        ProgramPlan plan{.meeting =
+                             meeting_names.parse(std::string_view(object.at("meeting").as_string()))
+                                 .value_or(Meeting::none),
+                         .run = std::string(object.at("run").as_string()),
+                         .restarts = object.at("restarts").to_number<int>(),
+                         .max_restarts = object.at("max_restarts").to_number<int>(),
+                         .address = std::string(object.at("address").as_string()),
+                         .threads = object.at("threads").to_number<int>(),
+                         .gpus = object.at("gpus").to_number<double>()};
         for (const auto& port : object.at("ports").as_array()) {
             plan.ports.push_back(port.to_number<int>());
         }

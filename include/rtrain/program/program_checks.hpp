@@ -36,7 +36,8 @@ namespace rtrain::program {
     if (bytes == MAP_FAILED) { // NOLINT: a cast in the macro
         return false;
     }
-    constexpr std::string_view elf = "\x7f" "ELF";
+    constexpr std::string_view elf = "\x7f"
+                                     "ELF";
     constexpr std::string_view marker("RTRAIN_SESSION_FIT", 19); // with its null
     const bool found = size > elf.size() && std::memcmp(bytes, elf.data(), elf.size()) == 0 &&
                        ::memmem(bytes, size, marker.data(), marker.size()) != nullptr;
@@ -52,8 +53,7 @@ inline void require_no_rank() {
                                                    "starts the ranks, or unset RANK"));
     }
     if (launch::ranks()) {
-        throw ConfigError("RT-E11", detail::concat("`rtrain run` is a rank of ",
-                                                   launch::launcher(),
+        throw ConfigError("RT-E11", detail::concat("`rtrain run` is a rank of ", launch::launcher(),
                                                    "; start `rtrain run` alone, or start `rtrain "
                                                    "exec -- program` there"));
     }

@@ -33,10 +33,11 @@ namespace rtrain::program {
         return word;
     }
     if (word.find(' ') != std::string::npos) {
-        throw ConfigError("RT-E7", detail::concat('"', word,
-                                                  "\" is one word with spaces; pass the program and "
-                                                  "its arguments as separate words, without quotes "
-                                                  "around all of them"));
+        throw ConfigError("RT-E7",
+                          detail::concat('"', word,
+                                         "\" is one word with spaces; pass the program and "
+                                         "its arguments as separate words, without quotes "
+                                         "around all of them"));
     }
     throw ConfigError("RT-E5", detail::concat("the program ", word,
                                               " does not exist; check its path. Without a '/', it "

@@ -48,20 +48,20 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
     endings_.clear();
     first_failed_ = 0;
     const Meeting meeting = meeting_of(options_.rendezvous);
-    const int ports = start.remote                    ? 0
+    const int ports = start.remote                     ? 0
                       : meeting == Meeting::torch      ? 1
                       : meeting == Meeting::tensorflow ? start.ranks
                                                        : 0;
     ports_ = HeldPorts(ports);
     const ScalingConfig& scaling = options_.scaling;
     ProgramPlan plan{.meeting = meeting,
-                           .run = options_.run.name,
-                           .restarts = start.attempt - 1,
-                           .max_restarts = options_.run.failure.max_failures,
-                           .address = start.remote ? "" : "127.0.0.1",
-                           .ports = ports_.numbers(),
-                           .threads = scaling.threads_per_worker,
-                           .gpus = scaling.use_gpu ? scaling.gpus_per_worker : 0};
+                     .run = options_.run.name,
+                     .restarts = start.attempt - 1,
+                     .max_restarts = options_.run.failure.max_failures,
+                     .address = start.remote ? "" : "127.0.0.1",
+                     .ports = ports_.numbers(),
+                     .threads = scaling.threads_per_worker,
+                     .gpus = scaling.use_gpu ? scaling.gpus_per_worker : 0};
     if (start.remote) {
         for (const launch::Host& host :
              launch::hosts_of(launch::read_host_arguments(scaling.mpirun_args))) {
@@ -73,10 +73,8 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
     given.variables[ProgramPlan::variable] = plan.text();
     given.variables["RTRAIN_CONFIG"] = json::serialize(options_.config);
     for (int rank = 0; rank < start.ranks && !start.remote; ++rank) {
-        const RankPlace place{.rank = rank,
-                              .size = start.ranks,
-                              .local_rank = rank,
-                              .local_size = start.ranks};
+        const RankPlace place{
+            .rank = rank, .size = start.ranks, .local_rank = rank, .local_size = start.ranks};
         given.rank_variables.push_back({{RankPlace::variable, place.text()}});
     }
     return given;
@@ -99,9 +97,8 @@ RTRAIN_DOOR std::optional<std::string> ProgramTask::result() const {
         static_cast<int>(endings_.size()) < endings_.begin()->second.size) {
         return std::nullopt;
     }
-    const bool preempted = std::any_of(endings_.begin(), endings_.end(), [](const auto& item) {
-        return item.second.is_preempted;
-    });
+    const bool preempted = std::any_of(endings_.begin(), endings_.end(),
+                                       [](const auto& item) { return item.second.is_preempted; });
     return preempted ? "the program was preempted and has ended; run the same command to start it "
                        "again"
                      : "";

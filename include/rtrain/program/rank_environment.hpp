@@ -35,10 +35,10 @@ using Variables = std::map<std::string, std::string>;
     const int first =
         shared ? place.local_rank / tune::internal::times(1, each) : place.local_rank * count;
     if (first + count > gpus) {
-        throw ConfigError("RT-E2", detail::concat("rank ", place.rank, " needs ", each,
-                                                  " GPUs, as the ", place.local_size,
-                                                  " ranks of its machine, which has only ", gpus,
-                                                  "; reduce --gpus-per-worker or the ranks"));
+        throw ConfigError("RT-E2",
+                          detail::concat("rank ", place.rank, " needs ", each, " GPUs, as the ",
+                                         place.local_size, " ranks of its machine, which has only ",
+                                         gpus, "; reduce --gpus-per-worker or the ranks"));
     }
     std::vector<int> own(static_cast<std::size_t>(count));
     std::iota(own.begin(), own.end(), first);
@@ -72,8 +72,8 @@ using Variables = std::map<std::string, std::string>;
         const std::string& host = plan.hosts.empty() ? plan.address : plan.hosts.at(i);
         workers.emplace_back(detail::concat(host, ':', plan.ports[i]));
     }
-    return json::serialize(
-        {{"cluster", {{"worker", workers}}}, {"task", {{"type", "worker"}, {"index", place.rank}}}});
+    return json::serialize({{"cluster", {{"worker", workers}}},
+                            {"task", {{"type", "worker"}, {"index", place.rank}}}});
 }
 
 /// Throws ConfigError [RT-E2].
@@ -86,11 +86,10 @@ using Variables = std::map<std::string, std::string>;
     }
     const auto cores = detail::cores_of_this_machine().size();
     const auto share = std::max<std::size_t>(1, cores / static_cast<std::size_t>(place.local_size));
-    for (const auto& [name, value] :
-         Variables{{"OMP_NUM_THREADS", std::to_string(share)},
-                   {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
-                   {"PYTHONUNBUFFERED", "1"},
-                   {"PYTHONFAULTHANDLER", "1"}}) {
+    for (const auto& [name, value] : Variables{{"OMP_NUM_THREADS", std::to_string(share)},
+                                               {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                                               {"PYTHONUNBUFFERED", "1"},
+                                               {"PYTHONFAULTHANDLER", "1"}}) {
         if (std::getenv(name.c_str()) == nullptr) {
             variables[name] = value;
         }

@@ -92,10 +92,9 @@ RTRAIN_DOOR int RankParent::run() {
         }
         start();
     } catch (const Error& error) {
-        return end_without_start(
-            {.kind = Failure::Kind::configuration,
-             .code = ErrorCode::parse(error.code()),
-             .message = error.message()});
+        return end_without_start({.kind = Failure::Kind::configuration,
+                                  .code = ErrorCode::parse(error.code()),
+                                  .message = error.message()});
     }
     const int status = wait();
     if (::getppid() != launcher) {
@@ -118,9 +117,9 @@ RTRAIN_DOOR void RankParent::choose_address() {
     }
     const auto of_srun = MeetingPoint::of_srun();
     if (!of_srun) {
-        throw ConfigError("RT-E4",
-                          "mpirun has started ranks on several machines, which `rtrain exec` cannot "
-                          "connect; start them with `rtrain run --hosts`, or under srun");
+        throw ConfigError(
+            "RT-E4", "mpirun has started ranks on several machines, which `rtrain exec` cannot "
+                     "connect; start them with `rtrain run --hosts`, or under srun");
     }
     plan_.address = of_srun->address;
     plan_.ports = {of_srun->port};
@@ -151,7 +150,7 @@ RTRAIN_DOOR void RankParent::exchange_addresses() {
     boost::asio::io_context io;
     link_->say(launch::event::Address{.host = launch::own_address(io, plan_.hosts).to_string(),
                                       .port = ports_.numbers()[0]});
-    const auto all = link_->wait_for_addresses(limit);
+    const auto all = link_->answers().wait_for_addresses(limit);
     if (!all) {
         throw LaunchError("RT-E3", "some ranks did not start on the other machines; check them "
                                    "with `mpirun --host`");
@@ -169,8 +168,8 @@ RTRAIN_DOOR void RankParent::start() {
     try {
         process_.emplace(words, rank_environment(place_, plan_));
     } catch (const RankProcess::CannotStart& failed) {
-        throw ConfigError("RT-E5", detail::concat("cannot start ", words_[0], ": ",
-                                                  std::strerror(failed.error)));
+        throw ConfigError(
+            "RT-E5", detail::concat("cannot start ", words_[0], ": ", std::strerror(failed.error)));
     }
     has_started_ = true;
     if (link_) {
@@ -238,10 +237,8 @@ RTRAIN_DOOR int RankParent::end_without_start(const Failure& why) {
 }
 
 RTRAIN_DOOR void RankParent::say_ending(int status) {
-    link_->say(launch::event::Ending{RankEnding{.rank = place_.rank,
-                                                .size = place_.size,
-                                                .status = status,
-                                                .is_preempted = is_preempted_}
+    link_->say(launch::event::Ending{RankEnding{
+        .rank = place_.rank, .size = place_.size, .status = status, .is_preempted = is_preempted_}
                                          .text()});
 }
 
@@ -268,7 +265,9 @@ RTRAIN_DOOR launch::RankReport RankParent::report(int rank) {
         cpu_s_ = cpu_s;
     }
     return {.rank = rank,
-            .phase = is_over_ ? Phase::done : has_started_ ? Phase::training : Phase::starting,
+            .phase = is_over_       ? Phase::done
+                     : has_started_ ? Phase::training
+                                    : Phase::starting,
             .progress = progress_,
             .waiting_in = runs && !computes_ && !is_preempted_ ? name_ : "", // it may save
             .cpu_s = cpu_s_,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// RankProcess: a program in its own process group, which ends with this process, whatever kills it.
+/// RankProcess: a program in its own process group, which ends with this process, whatever kills
+/// it.
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -123,7 +124,8 @@ public:
     /// Waits for the program, and kills what is left of its group. Returns the status of waitpid().
     int wait() {
         siginfo_t info{};
-        while (pid_ > 0 && ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) != 0 &&
+        while (pid_ > 0 &&
+               ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) != 0 &&
                errno == EINTR) {
         }
         const std::lock_guard lock(mutex_);

@@ -40,10 +40,11 @@ namespace program {
 /// The alternatives of Rendezvous, in their order.
 enum class Meeting : std::uint8_t { torch, tensorflow, mpi, none };
 
-inline constexpr auto meeting_names = detail::name_table<Meeting>({{Meeting::torch, "torch"},
-                                                                   {Meeting::tensorflow, "tensorflow"},
-                                                                   {Meeting::mpi, "mpi"},
-                                                                   {Meeting::none, "none"}});
+inline constexpr auto meeting_names =
+    detail::name_table<Meeting>({{Meeting::torch, "torch"},
+                                 {Meeting::tensorflow, "tensorflow"},
+                                 {Meeting::mpi, "mpi"},
+                                 {Meeting::none, "none"}});
 
 [[nodiscard]] inline Meeting meeting_of(const Rendezvous& rendezvous) noexcept {
     return static_cast<Meeting>(rendezvous.index());

@@ -10,6 +10,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/overloaded.hpp>
 #include <rtrain/launch/control/address.hpp>
+#include <rtrain/launch/control/driver_answers.hpp>
 #include <rtrain/launch/control/message.hpp>
 #include <rtrain/launch/control/socket.hpp>
 #include <rtrain/process/os/environment.hpp>
@@ -148,23 +149,8 @@ public:
         return sent();
     }
 
-    /// Waits for the driver's next decision; empty on timeout.
-    std::optional<Decision> wait_for_decision(std::chrono::milliseconds limit) {
-        std::unique_lock lock(mutex_);
-        if (!changed_.wait_for(lock, limit, [&] { return !decisions_.empty(); })) {
-            return std::nullopt;
-        }
-        Decision decision = std::move(decisions_.front());
-        decisions_.pop_front();
-        return decision;
-    }
-
-    /// Waits until all ranks have sent an Address; empty on timeout.
-    std::optional<event::Addresses> wait_for_addresses(std::chrono::milliseconds limit) {
-        std::unique_lock lock(mutex_);
-        (void)changed_.wait_for(lock, limit, [&] { return addresses_.has_value(); });
-        return addresses_;
-    }
+    /// What the driver has sent, for threads that wait for it.
+    [[nodiscard]] DriverAnswers& answers() noexcept { return answers_; }
 
     /// For a process that speaks for another one, as its parent: `report` replaces the status of
     /// this process, `dump` answers Dump with the text of a Stack. Both are called in the link's
@@ -331,20 +317,8 @@ private:
                     preempt_asked_ = preempt.grace_s;
                     call_on_preempt();
                 },
-                [this](const Decision& decision) {
-                    {
-                        const std::lock_guard lock(mutex_);
-                        decisions_.push_back(decision);
-                    }
-                    changed_.notify_all();
-                },
-                [this](const event::Addresses& addresses) {
-                    {
-                        const std::lock_guard lock(mutex_);
-                        addresses_ = addresses;
-                    }
-                    changed_.notify_all();
-                },
+                [this](const Decision& decision) { answers_.add(decision); },
+                [this](const event::Addresses& addresses) { answers_.add(addresses); },
                 [](const event::Ping&) {},
                 [](const event::Welcome&) {}, // ControlSocket::connect() has received the answer
                 [](const event::Refused&) {},
@@ -391,13 +365,12 @@ private:
     int wake_; ///< an eventfd
     int rank_ = -1;
     ControlSocket socket_;
+    DriverAnswers answers_;
     process::Thread thread_;
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<std::string> queue_;  ///< frames to send
-    std::deque<Decision> decisions_; ///< not yet returned by wait_for_decision()
-    std::optional<event::Addresses> addresses_;
+    std::deque<std::string> queue_; ///< frames to send
     std::function<void(double)> on_preempt_;
     bool all_sent_ = true; ///< what was taken from the queue
     bool said_done_ = false;
