@@ -285,7 +285,7 @@ public:
         CHECK(link_->flush(long_enough));
         CHECK(eventually([&] { return !driver_.events(0).empty(); }));
         driver_.send(0, Decision{.restart = true, .delay_s = 0.5, .reason = "a test"});
-        CHECK(link_->wait_for_decision(long_enough).has_value());
+        CHECK(link_->answers().wait_for_decision(long_enough).has_value());
         CHECK(driver_.left().empty());
     }
 
@@ -389,7 +389,7 @@ int be_rank(int rank, int size) {
     });
     link->say(event::Training{hidden ? "hidden" : "shown"});
     link->connect(rank, size);
-    const auto decision = link->wait_for_decision(long_enough);
+    const auto decision = link->answers().wait_for_decision(long_enough);
     if (!decision) {
         return 3;
     }
@@ -486,6 +486,8 @@ TEST_CASE("Control.events_have_the_same_text_in_every_version") {
         {event::Stack{"#0"}, R"({"text":"#0","kind":"stack"})"},
         {event::RunEnded{}, R"({"kind":"run_ended"})"},
         {event::RunBegins{"{}"}, R"({"run":"{}","kind":"run_begins"})"},
+        {event::Address{.host = "10.0.0.1", .port = 4711},
+         R"({"host":"10.0.0.1","port":4711,"kind":"address"})"},
         {event::Done{}, R"({"kind":"done"})"}};
     const std::vector<std::pair<DriverEvent, std::string>> of_driver{
         {event::Welcome{}, R"({"kind":"welcome"})"},
@@ -493,6 +495,8 @@ TEST_CASE("Control.events_have_the_same_text_in_every_version") {
         {event::Ping{}, R"({"kind":"ping"})"},
         {event::Preempt{1.0 / 3}, R"({"grace_s":3.333333333333333E-1,"kind":"preempt"})"},
         {event::Dump{}, R"({"kind":"dump"})"},
+        {event::Addresses{.hosts = {"10.0.0.1", "::1"}, .ports = {4711, 4712}},
+         R"({"hosts":["10.0.0.1","::1"],"ports":[4711,4712],"kind":"addresses"})"},
         {event::End{}, R"({"kind":"end"})"},
         {Decision{.restart = true, .delay_s = 2, .skip = {"a", "b"}, .reason = "why"},
          R"({"restart":true,"delay_s":2E0,"skip":["a","b"],"reason":"why","kind":"decision"})"}};
@@ -609,6 +613,8 @@ TEST_CASE("Control.malformed_messages_are_refused") {
         R"({"kind":"status","rank":0,"phase":"done","cpu_s":1e999,)" + status + "}",
         R"({"kind":"status","rank":0,"phase":"done","cpu_s":1,"output_blocked":"no",)" + status +
             "}",
+        R"({"kind":"status","rank":0,"phase":"done","cpu_s":1,"stopped":1,)" + status + "}",
+        R"({"kind":"address","host":"10.0.0.1","port":-1})",
         "{\"kind\":\"training\",\"checkpoint\":\"\xff\"}",
         R"({"kind":"stack","text":)" + std::string(1000, '[') + std::string(1000, ']') + "}"};
     for (const std::string& text : of_ranks) {
@@ -977,7 +983,7 @@ TEST_CASE("Control.preemption_is_heard_also_by_a_late_listener") {
     CHECK(eventually([&] { return heard == 3; }));
     driver.send(0, event::Preempt{0});
     CHECK(eventually([&] { return heard == 0; }));
-    CHECK_FALSE(link->wait_for_decision(10ms).has_value());
+    CHECK_FALSE(link->answers().wait_for_decision(10ms).has_value());
 }
 
 TEST_CASE("Control.what_was_said_last_arrives") {

@@ -164,7 +164,7 @@ public:
                                       const std::vector<int>& lost) {
         constexpr std::chrono::seconds limit{60};
         tell(event::Failed{.failure = failure, .checkpoint = checkpoint, .lost = lost});
-        return link_->wait_for_decision(limit).value_or(
+        return link_->answers().wait_for_decision(limit).value_or(
             Decision{.reason = "the driver did not answer"});
     }
 

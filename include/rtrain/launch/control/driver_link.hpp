@@ -10,6 +10,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/overloaded.hpp>
 #include <rtrain/launch/control/address.hpp>
+#include <rtrain/launch/control/driver_answers.hpp>
 #include <rtrain/launch/control/message.hpp>
 #include <rtrain/launch/control/socket.hpp>
 #include <rtrain/process/context.hpp>
@@ -148,15 +149,15 @@ public:
         return sent();
     }
 
-    /// Waits for the driver's next decision; empty on timeout.
-    std::optional<Decision> wait_for_decision(std::chrono::milliseconds limit) {
-        std::unique_lock lock(mutex_);
-        if (!changed_.wait_for(lock, limit, [&] { return !decisions_.empty(); })) {
-            return std::nullopt;
-        }
-        Decision decision = std::move(decisions_.front());
-        decisions_.pop_front();
-        return decision;
+    /// What the driver has sent, for threads that wait for it.
+    [[nodiscard]] DriverAnswers& answers() noexcept { return answers_; }
+
+    /// For a process that speaks for another one, as its parent: `report` replaces the status of
+    /// this process, `dump` answers Dump with the text of a Stack. Both are called in the link's
+    /// thread. Call before connect().
+    void speak_for(std::function<RankReport(int rank)> report, std::function<std::string()> dump) {
+        report_ = std::move(report);
+        dump_ = std::move(dump);
     }
 
     /// Sets a function that is called in the link's thread for each preemption by the driver, and
@@ -228,7 +229,7 @@ private:
         for (;;) {
             const bool stopping = take_queue(outgoing);
             if (outgoing.empty() && Clock::now() >= next_report) {
-                outgoing = encode(RankReport::now(rank_, context_));
+                outgoing = encode(report_(rank_));
                 next_report = Clock::now() + report_interval_;
             }
             send(outgoing);
@@ -245,7 +246,7 @@ private:
     bool take_queue(std::string& outgoing) {
         const std::lock_guard lock(mutex_);
         if (!queue_.empty()) {
-            outgoing += encode(RankReport::now(rank_, context_));
+            outgoing += encode(report_(rank_));
             for (; !queue_.empty(); queue_.pop_front()) {
                 outgoing += queue_.front();
             }
@@ -306,7 +307,7 @@ private:
                 [this](const event::Dump&) {
                     // A driver kills all ranks together.
                     context_.status.condemned = !is_driver_;
-                    say(event::Stack{stack_of_watched_thread(stack_limit)});
+                    say(event::Stack{dump_()});
                 },
                 [](const event::End&) {
                     process::OutputTee::settle_current();
@@ -316,13 +317,8 @@ private:
                     preempt_asked_ = preempt.grace_s;
                     call_on_preempt();
                 },
-                [this](const Decision& decision) {
-                    {
-                        const std::lock_guard lock(mutex_);
-                        decisions_.push_back(decision);
-                    }
-                    changed_.notify_all();
-                },
+                [this](const Decision& decision) { answers_.add(decision); },
+                [this](const event::Addresses& addresses) { answers_.add(addresses); },
                 [](const event::Ping&) {},
                 [](const event::Welcome&) {}, // ControlSocket::connect() has received the answer
                 [](const event::Refused&) {},
@@ -360,6 +356,10 @@ private:
 
     std::function<void()> before_exit_;
     ProcessContext& context_ = ProcessContext::current(); ///< which it reports
+    std::function<RankReport(int)> report_ = [this](int rank) {
+        return RankReport::now(rank, context_);
+    };
+    std::function<std::string()> dump_ = [] { return stack_of_watched_thread(stack_limit); };
     std::string address_;
     std::string token_;
     int attempt_;
@@ -368,12 +368,12 @@ private:
     int wake_; ///< an eventfd
     int rank_ = -1;
     ControlSocket socket_;
+    DriverAnswers answers_;
     process::Thread thread_;
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<std::string> queue_;  ///< frames to send
-    std::deque<Decision> decisions_; ///< not yet returned by wait_for_decision()
+    std::deque<std::string> queue_; ///< frames to send
     std::function<void(double)> on_preempt_;
     bool all_sent_ = true; ///< what was taken from the queue
     bool said_done_ = false;

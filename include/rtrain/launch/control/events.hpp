@@ -66,6 +66,13 @@ struct RunBegins {
     std::string run{}; ///< describes it
     bool operator==(const RunBegins&) const = default;
 };
+/// Where this rank will listen for the other ranks of a program. When all have sent one, each gets
+/// Addresses.
+struct Address {
+    std::string host{}; ///< numeric
+    int port = 0;
+    bool operator==(const Address&) const = default;
+};
 /// This rank sends no more events.
 struct Done {
     bool operator==(const Done&) const = default;
@@ -95,6 +102,12 @@ struct Preempt {
 struct Dump {
     bool operator==(const Dump&) const = default;
 };
+/// Where the ranks listen, by rank.
+struct Addresses {
+    std::vector<std::string> hosts{};
+    std::vector<int> ports{};
+    bool operator==(const Addresses&) const = default;
+};
 /// The ranks hang, and all is reported: exit now. Between ranks without a driver.
 struct End {
     bool operator==(const End&) const = default;
@@ -104,9 +117,9 @@ struct End {
 
 using RankEvent = std::variant<event::Training, event::Failed, event::Ending, event::LastWords,
                                event::Saved, console::Progress, event::Shown, event::Stack,
-                               event::RunEnded, event::RunBegins, event::Done>;
+                               event::RunEnded, event::RunBegins, event::Address, event::Done>;
 
 using DriverEvent = std::variant<event::Welcome, event::Refused, event::Ping, event::Preempt,
-                                 event::Dump, event::End, Decision>;
+                                 event::Dump, event::Addresses, event::End, Decision>;
 
 } // namespace rtrain::launch

@@ -144,6 +144,9 @@ inline void clean_texts(boost::json::value& value, std::size_t limit) {
     if (report.output_blocked) {
         status["output_blocked"] = true;
     }
+    if (report.stopped) {
+        status["stopped"] = true;
+    }
     return control::frame_of(status);
 }
 
@@ -198,12 +201,18 @@ using FromRank = std::variant<Hello, RankReport, RankEvent>;
         if (!control::parse(control::field_of(object, "cpu_s"), report.cpu_s)) {
             control::malformed("\"cpu_s\" is not a time in seconds");
         }
-        const auto* const blocked = object.if_contains("output_blocked");
-        if (blocked != nullptr && !blocked->is_bool()) {
-            control::malformed("\"output_blocked\" is not a boolean");
-        }
-        report.output_blocked = blocked != nullptr && blocked->get_bool();
-        check_size(blocked != nullptr ? 10 : 9);
+        std::size_t fields = 9;
+        const auto flag = [&](std::string_view name) {
+            const auto* const value = object.if_contains(name);
+            if (value != nullptr && !value->is_bool()) {
+                control::malformed(control::concat('"', name, "\" is not a boolean"));
+            }
+            fields += value != nullptr ? 1 : 0;
+            return value != nullptr && value->get_bool();
+        };
+        report.output_blocked = flag("output_blocked");
+        report.stopped = flag("stopped");
+        check_size(fields);
         return report;
     }
     return control::parse_event_of<RankEvent, DriverEvent>(std::move(object));

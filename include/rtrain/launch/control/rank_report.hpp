@@ -24,6 +24,7 @@ struct RankReport {
     double cpu_s = 0;              ///< processor time of it and its children so far, seconds
     std::string reading{};         ///< Readings::longest(); empty: not reading
     bool output_blocked = false;   ///< its output is not consumed, so printing blocks
+    bool stopped = false;          ///< state T; from a process that speaks for a stopped one
 
     bool operator==(const RankReport&) const = default;
 

@@ -146,7 +146,6 @@ private:
     }
 
     void heard(int rank, const RankEvent& received) {
-        using console::Screen;
         std::visit(
             detail::Overloaded{
                 [&](const event::Training& now) {
@@ -158,10 +157,10 @@ private:
                     handlers_.saved(newest_, saved.iteration);
                 },
                 [&](const event::Failed& failed) { decide(rank, failed); },
-                [&](const console::Progress& now) { Screen::current().show(now); },
+                [&](const console::Progress& now) { console::Screen::current().show(now); },
                 [&](const event::Shown& lines) {
-                    Screen::current().take_off();
-                    Screen::current().print(lines.text);
+                    console::Screen::current().take_off();
+                    console::Screen::current().print(lines.text);
                 },
                 [&](const event::Ending& ending) { handlers_.left_result(ending.text); },
                 [&](const event::LastWords& last) { ranks_.at(rank).last_words = last.failure; },
@@ -171,6 +170,10 @@ private:
                     trained_ = false;
                     newest_.clear();
                     handlers_.run_begins(next.run);
+                },
+                [&](const event::Address& address) {
+                    const auto all = ranks_.add(rank, address);
+                    all ? server_.send_all(*all) : void();
                 },
                 [&](const event::Done&) { ranks_.at(rank).done = true; },
             },
@@ -253,10 +256,10 @@ private:
     /// The failure of a rank that has left, with its last words if it sent any.
     [[nodiscard]] Failure failure_of(int rank, const std::optional<Failure>& last_words) const {
         Failure failure = failure_of_rank(rank, size_, last_words);
-        if (!trained_) {
+        if (!trained_ && failure.kind != Failure::Kind::configuration) {
             failure.kind = Failure::Kind::start_up;
         }
-        if (!last_words) {
+        if (!last_words || last_words->kind == Failure::Kind::died) {
             name_lack_of_memory(failure, memory_);
         }
         return failure;

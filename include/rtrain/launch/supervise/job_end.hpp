@@ -70,11 +70,15 @@ struct JobEnd {
 [[nodiscard]] inline Failure failure_of_rank(int rank, int size,
                                              const std::optional<Failure>& last_words) {
     if (last_words) {
-        const bool is_cause = last_words->kind != Failure::Kind::interrupted;
-        return {.kind = is_cause ? Failure::Kind::threw : Failure::Kind::interrupted,
-                .code = "RT-T1",
-                .rank = rank,
-                .message = detail::with_rank(rank, size, last_words->message)};
+        using Kind = Failure::Kind;
+        Failure failure = *last_words;
+        failure.rank = rank;
+        failure.message = detail::with_rank(rank, size, failure.message);
+        if (failure.kind != Kind::died && failure.kind != Kind::configuration) {
+            failure.kind = failure.kind == Kind::interrupted ? Kind::interrupted : Kind::threw;
+            failure.code = "RT-T1";
+        }
+        return failure;
     }
     return {.kind = Failure::Kind::died,
             .code = "RT-L2",

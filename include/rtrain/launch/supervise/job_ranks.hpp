@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/failure.hpp>
+#include <rtrain/launch/control/events.hpp>
 #include <rtrain/launch/control/message.hpp>
 #include <rtrain/process/os/others.hpp>
 
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include <sys/types.h>
 
@@ -42,6 +44,20 @@ public:
         ranks_[hello.rank] = {.local_process = hello.local ? hello.pid : 0};
     }
     [[nodiscard]] Rank& at(int rank) { return ranks_.at(rank); }
+
+    /// A rank has sent where it will listen. Returns all addresses once they are complete.
+    [[nodiscard]] std::optional<event::Addresses> add(int rank, event::Address address) {
+        addresses_[rank] = std::move(address);
+        if (addresses_.size() < size_) {
+            return std::nullopt;
+        }
+        event::Addresses all;
+        for (const auto& [number, one] : addresses_) {
+            all.hosts.push_back(one.host);
+            all.ports.push_back(one.port);
+        }
+        return all;
+    }
 
     /// The others continue without this rank; kills its process, which MPI may wrongly consider
     /// dead. Returns false if the rank has not joined.
@@ -112,6 +128,7 @@ private:
 
     std::size_t size_;
     std::map<int, Rank> ranks_;
+    std::map<int, event::Address> addresses_; ///< by rank
 };
 
 } // namespace rtrain::launch

@@ -41,7 +41,12 @@ public:
     void joined(const Hello& hello) {
         ranks_[hello.rank] = {.local_process = hello.local ? hello.pid : 0};
     }
-    void on_report(const RankReport& report) { watch_.on_report(report, Clock::now()); }
+    void on_report(const RankReport& report) {
+        if (const auto found = ranks_.find(report.rank); found != ranks_.end()) {
+            found->second.reports_stop = report.stopped;
+        }
+        watch_.on_report(report, Clock::now());
+    }
     void on_stack(int rank, std::string text) { ranks_.at(rank).stack = std::move(text); }
     /// The rank's connection has ended: no more requests are sent to it.
     void left(int rank) { ranks_.at(rank).connected = false; }
@@ -73,8 +78,8 @@ public:
             return found_;
         }
         for (const auto& [rank, state] : ranks_) {
-            if (state.connected && state.local_process > 0) {
-                watch_.set_stopped(rank, is_stopped(state), now);
+            if (state.connected) {
+                watch_.set_stopped(rank, state.reports_stop || is_stopped(state), now);
             }
         }
         auto finding = watch_.look(now);
@@ -101,6 +106,7 @@ private:
     struct Rank {
         pid_t local_process = 0; ///< 0: on another machine
         bool connected = true;
+        bool reports_stop = false; ///< RankReport::stopped
         std::string stack{};
     };
 

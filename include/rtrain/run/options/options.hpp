@@ -7,7 +7,7 @@
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/validation.hpp>
 #include <rtrain/config/config.hpp>
-#include <rtrain/config/run_name.hpp>
+#include <rtrain/config/config_checks.hpp>
 #include <rtrain/config/typed_config.hpp>
 #include <rtrain/data/dataset/dataset.hpp>
 #include <rtrain/journal/log_files.hpp>
@@ -45,31 +45,6 @@ struct TrainerOptions {
 };
 
 namespace detail {
-
-/// Throws ConfigError [RT-C7].
-inline void check_failure_config(const FailureConfig& failure) {
-    for (const auto& [name, limit] :
-         {std::pair("max_failures", failure.max_failures),
-          std::pair("controller_failure_limit", failure.controller_failure_limit),
-          std::pair("max_preemption_failures", failure.max_preemption_failures)}) {
-        if (limit < -1) {
-            throw ConfigError(
-                "RT-C7", concat(name, " is ", limit, "; expected 0 or more, or -1 for no limit"));
-        }
-    }
-    const HangConfig& hang = failure.hang;
-    for (const auto& [name, seconds] :
-         {std::pair("backoff_s", failure.backoff_s),
-          std::pair("backoff_max_s", failure.backoff_max_s),
-          std::pair("preemption_grace_s", failure.preemption_grace_s),
-          std::pair("hang.start_s", hang.start_s), std::pair("hang.idle_s", hang.idle_s),
-          std::pair("hang.busy_s", hang.busy_s), std::pair("hang.factor", hang.factor),
-          std::pair("hang.stopped_s", hang.stopped_s), std::pair("hang.silent_s", hang.silent_s)}) {
-        if (!(seconds >= 0)) {
-            throw ConfigError("RT-C7", concat(name, " is ", seconds, "; expected 0 or more"));
-        }
-    }
-}
 
 /// Throws ConfigError [RT-C3, RT-C19].
 inline void check_checkpoint_config(const CheckpointConfig& checkpoint) {
@@ -176,46 +151,17 @@ inline void check_trackers(const std::vector<track::AnyTracker>& trackers) {
     }
 }
 
-/// Throws ConfigError [RT-C4]. If the name is empty, rtrain chooses one.
-inline void check_run_name(const std::string& name) {
-    if (!is_run_name(name)) {
-        throw ConfigError("RT-C4", concat("the run's name is \"", name, "\"; ", expected_run_name));
-    }
-}
-
 /// Throws ConfigError for options that are invalid on any machine.
 inline void check_options(const TrainerOptions& options) {
-    const NumWorkers& workers = options.scaling.num_workers;
-    if (workers.min() < 1 || workers.min() > workers.max()) {
-        throw ConfigError("RT-C1",
-                          workers.is_elastic()
-                              ? concat("num_workers is {", workers.min(), ", ", workers.max(),
-                                       "}; expected at least 1, and the smaller number first")
-                              : concat("num_workers is ", *workers, "; expected at least 1"));
-    }
-    if (options.scaling.threads_per_worker < 0) {
-        throw ConfigError("RT-C9",
-                          concat("threads_per_worker is ", options.scaling.threads_per_worker,
-                                 "; expected 0 (automatic) or more"));
-    }
+    check_scaling(options.scaling);
     check_checkpoint_config(options.run.checkpoint);
-    const std::string storage_path = options.run.storage_path.string();
-    if (options.run.storage_filesystem && storage_path.find("://") != std::string::npos) {
-        throw ConfigError(
-            "RT-C13", concat("storage_path is ", storage_path,
-                             "; with a storage_filesystem, pass a path in it, without a scheme"));
-    }
+    check_storage(options.run);
     check_failure_config(options.run.failure);
     check_trackers(options.run.trackers);
     check_stop(options.run.stop);
     check_console(options.run.console);
     check_profile(options.run.profile);
     check_fast_dev_run(options.run.fast_dev_run);
-    if (!(options.scaling.elastic_resize_monitor_interval_s > 0)) {
-        throw ConfigError("RT-C7", concat("elastic_resize_monitor_interval_s is ",
-                                          options.scaling.elastic_resize_monitor_interval_s,
-                                          "; expected more than 0"));
-    }
     check_validation_timeout(options.validation.timeout_s);
     check_datasets_to_split(options);
     check_run_name(options.run.name);

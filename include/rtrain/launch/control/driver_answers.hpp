@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// DriverAnswers: what the driver has sent to this rank, and threads of the rank wait for.
+#pragma once
+
+#include <rtrain/launch/control/decision.hpp>
+#include <rtrain/launch/control/events.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace rtrain::launch {
+
+/// Members are thread-safe.
+class DriverAnswers {
+public:
+    void add(const Decision& decision) {
+        {
+            const std::lock_guard lock(mutex_);
+            decisions_.push_back(decision);
+        }
+        changed_.notify_all();
+    }
+    void add(const event::Addresses& addresses) {
+        {
+            const std::lock_guard lock(mutex_);
+            addresses_ = addresses;
+        }
+        changed_.notify_all();
+    }
+
+    /// Waits for the next decision; empty on timeout.
+    std::optional<Decision> wait_for_decision(std::chrono::milliseconds limit) {
+        std::unique_lock lock(mutex_);
+        if (!changed_.wait_for(lock, limit, [&] { return !decisions_.empty(); })) {
+            return std::nullopt;
+        }
+        Decision decision = std::move(decisions_.front());
+        decisions_.pop_front();
+        return decision;
+    }
+
+    /// Waits until all ranks have sent an Address; empty on timeout.
+    std::optional<event::Addresses> wait_for_addresses(std::chrono::milliseconds limit) {
+        std::unique_lock lock(mutex_);
+        (void)changed_.wait_for(lock, limit, [&] { return addresses_.has_value(); });
+        return addresses_;
+    }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Decision> decisions_; ///< not yet returned
+    std::optional<event::Addresses> addresses_;
+};
+
+} // namespace rtrain::launch

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// ProgramTask: a program as a Task of a Supervisor: what its ranks get at each start, and how they
+/// ended.
+#pragma once
+
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/base/failure.hpp>
+#include <rtrain/launch/supervise/program.hpp>
+#include <rtrain/program/held_ports.hpp>
+#include <rtrain/program/program_options.hpp>
+#include <rtrain/program/rank_parent.hpp>
+#include <rtrain/storage/file/process_directory.hpp>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rtrain::program {
+
+class ProgramTask {
+public:
+    /// `options`, whose run has a name, outlive it.
+    explicit ProgramTask(const ProgramOptions& options);
+
+    /// The task; this object outlives it.
+    [[nodiscard]] launch::Task task();
+
+    /// Call after the run: from then on, a signal may end this process.
+    void remove_directory() { directory_.reset(); }
+
+    /// The exit code of the first rank that failed in the last start, or 128 + its signal; 0 if
+    /// none has reported one.
+    [[nodiscard]] int first_failed_status() const noexcept { return first_failed_; }
+    /// Ranks that ended with 0 in the last start.
+    [[nodiscard]] std::vector<int> ended_well() const;
+
+private:
+    [[nodiscard]] launch::LaunchEnvironment prepare(const launch::LaunchRequest& start);
+    void keep(const std::string& text);
+    [[nodiscard]] std::optional<std::string> result() const;
+    [[nodiscard]] bool uses_mpi() const noexcept;
+
+    const ProgramOptions& options_;
+    std::optional<storage::ProcessDirectory> directory_; ///< of the control socket
+    HeldPorts ports_;                                    ///< of the current start
+    std::map<int, RankEnding> endings_;                  ///< by rank
+    int first_failed_ = 0;
+};
+
+} // namespace rtrain::program
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/program/program_task_definitions.hpp>
+#endif
