@@ -29,17 +29,6 @@ std::shared_ptr<MlpImpl> make_wide() {
     return std::make_shared<MlpImpl>(std::vector<std::int64_t>{600, 1200, 700, 3});
 }
 
-/// Gives parameters memory that is not libtorch's, so that each rank steps its own.
-std::shared_ptr<MlpImpl> separate(std::shared_ptr<MlpImpl> module) {
-    const torch::NoGradGuard no_grad;
-    for (auto& parameter : module->parameters()) {
-        const auto kept = parameter.detach().clone();
-        parameter.set_data(torch::from_blob(
-            kept.data_ptr(), kept.sizes(), [kept](void* /*data*/) {}, kept.options()));
-    }
-    return module;
-}
-
 /// True if the tensor is in memory of the node: a private mapping of rtrain's.
 bool is_shared(const torch::Tensor& tensor) {
     const auto address = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
@@ -75,9 +64,11 @@ std::vector<torch::Tensor> moments_of(torch::optim::Optimizer& optimizer) {
 /// Trains a model in both ways, by `step`.
 template <class O, class Options>
 void compare_ways(Ranks& ranks, const Options& options, const Step<O>& step,
-                  const DataParallelOptions& how = {}) {
+                  DataParallelOptions how = {}) {
+    how.step_together = true;
     auto together = ranks.prepare(make_wide(), how);
-    auto alone = ranks.prepare(separate(make_wide()), how);
+    how.step_together = false;
+    auto alone = ranks.prepare(make_wide(), how);
     auto one = prepared(O(together->parameters(), options), together);
     auto other = prepared(O(alone->parameters(), options), alone);
     for (int i = 0; i < 5; ++i) {
@@ -185,7 +176,7 @@ TEST_CASE("NodeStep.what_a_rank_writes_is_its_own_until_the_next_step") {
                             }
                         });
     // A value that only one rank has is not seen by the others.
-    auto model = ranks.prepare(make_wide());
+    auto model = ranks.prepare(make_wide(), {.step_together = true});
     auto optimizer = prepared(AdamW(model->parameters(), 1e-2), model);
     plain_step<AdamW>(ranks)(model, optimizer, 0);
     const auto before = model->parameters()[0].detach().clone();
@@ -199,25 +190,11 @@ TEST_CASE("NodeStep.what_a_rank_writes_is_its_own_until_the_next_step") {
     ranks.mpi->barrier();
 }
 
-TEST_CASE("NodeStep.an_optimizer_notices_what_was_written") {
-    Ranks ranks;
-    auto model = ranks.prepare(make_wide());
-    auto optimizer = prepared(torch::optim::AdamW(model->parameters(), 1e-2), model);
-    for (int i = 0; i < 2; ++i) {
-        optimizer.zero_grad();
-        auto loss = model(random(ranks.rank(), i, {5, model->in})).square().mean();
-        loss.backward({}, /*retain_graph=*/true);
-        optimizer.step();
-        CHECK_THROWS(loss.backward()); // it has saved weights that the step has changed
-        ranks.mpi->barrier();
-    }
-}
-
 TEST_CASE("NodeStep.states_are_those_of_separate_steps") {
     Ranks ranks;
     using torch::optim::Adam;
-    auto together = ranks.prepare(make_wide());
-    auto alone = ranks.prepare(separate(make_wide()));
+    auto together = ranks.prepare(make_wide(), {.step_together = true});
+    auto alone = ranks.prepare(make_wide(), {.step_together = false});
     auto one = prepared(Adam(together->parameters(), 1e-2), together);
     auto other = prepared(Adam(alone->parameters(), 1e-2), alone);
     const auto step = plain_step<Adam>(ranks);
@@ -288,8 +265,8 @@ TEST_CASE("NodeStep.ranks_that_differ_step_alone") {
         });
     }
     SUBCASE("with memory that they have set later") {
-        auto model = ranks.prepare(make_wide());
-        auto twin = ranks.prepare(separate(make_wide()));
+        auto model = ranks.prepare(make_wide(), {.step_together = true});
+        auto twin = ranks.prepare(make_wide(), {.step_together = false});
         auto optimizer = prepared(AdamW(model->parameters(), options), model);
         auto other = prepared(AdamW(twin->parameters(), options), twin);
         for (int i = 0; i < 4; ++i) {
@@ -304,7 +281,7 @@ TEST_CASE("NodeStep.ranks_that_differ_step_alone") {
         ranks.mpi->barrier();
     }
     SUBCASE("with different learning rates") {
-        auto model = ranks.prepare(make_wide());
+        auto model = ranks.prepare(make_wide(), {.step_together = true});
         auto optimizer = prepared(AdamW(model->parameters(), options), model);
         ordinary(model, optimizer, 0);
         optimizer.param_groups()[0].options().set_lr(1e-2 + 1e-3 * ranks.rank());
@@ -316,7 +293,7 @@ TEST_CASE("NodeStep.ranks_that_differ_step_alone") {
 
 TEST_CASE("NodeStep.without_memory_each_rank_steps_all") {
     Ranks ranks;
-    auto model = ranks.prepare(make_wide());
+    auto model = ranks.prepare(make_wide(), {.step_together = true});
     auto optimizer = prepared(torch::optim::AdamW(model->parameters(), 1e-2), model);
     optimizer.zero_grad();
     pass(ranks, model, 0);
@@ -328,4 +305,37 @@ TEST_CASE("NodeStep.without_memory_each_rank_steps_all") {
     CHECK(ranks.agree(model->parameters()[0]));
     plain_step<torch::optim::AdamW>(ranks)(model, optimizer, 1);
     CHECK(ranks.agree(model->parameters()[0]));
+}
+
+TEST_CASE("NodeStep.small_models_are_stepped_by_each_rank") {
+    Ranks ranks;
+    auto model = ranks.prepare(make_wide());
+    auto optimizer = prepared(torch::optim::AdamW(model->parameters(), 1e-2), model);
+    plain_step<torch::optim::AdamW>(ranks)(model, optimizer, 0);
+    CHECK_FALSE(is_shared(model->parameters()[0]));
+}
+
+TEST_CASE("NodeStep.parameters_in_other_memory_are_stepped_by_each_rank") {
+    Ranks ranks;
+    const auto train = [&](bool moves) {
+        auto module = make_wide();
+        if (moves) {
+            const torch::NoGradGuard no_grad;
+            auto parameter = module->parameters()[0];
+            const auto kept = parameter.detach().clone();
+            parameter.set_data(torch::from_blob(
+                kept.data_ptr(), kept.sizes(), [kept](void* /*data*/) {}, kept.options()));
+        }
+        auto model = ranks.prepare(module, {.step_together = true});
+        auto optimizer = prepared(torch::optim::AdamW(model->parameters(), 1e-2), model);
+        for (int i = 0; i < 3; ++i) {
+            plain_step<torch::optim::AdamW>(ranks)(model, optimizer, i);
+        }
+        const bool shares = ranks.mpi->local_size() > 1;
+        CHECK(is_shared(module->parameters()[0]) == (shares && !moves));
+        CHECK(is_shared(module->parameters()[2]) == shares);
+        return module;
+    };
+    require_same_parameters(*train(false), *train(true));
+    ranks.mpi->barrier();
 }

@@ -102,10 +102,12 @@ TEST_CASE("StepBudget.a_prepared_model_adds_few_operators_and_allocations") {
     const Counts together_clipped =
         counts_of(ranks, call, optimizer, [&] { (void)model.clip_grad_norm_(1); });
 
-    MESSAGE("operators ", alone.operators, " ", together.operators, ", allocations ",
-            alone.allocations, " ", together.allocations, "; clipped: operators ",
-            alone_clipped.operators, " ", together_clipped.operators, ", allocations ",
-            alone_clipped.allocations, " ", together_clipped.allocations);
+    CAPTURE(alone.operators);
+    CAPTURE(alone_clipped.operators);
+    CAPTURE(alone.allocations);
+    CAPTURE(alone_clipped.allocations);
     CHECK(together.operators <= alone.operators);
     CHECK(together_clipped.operators <= alone_clipped.operators);
+    CHECK(together.allocations <= alone.allocations);
+    CHECK(together_clipped.allocations <= alone_clipped.allocations);
 }

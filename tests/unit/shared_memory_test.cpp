@@ -48,7 +48,7 @@ TEST_CASE("SharedMemory.what_is_written_to_a_private_mapping_stays_there") {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     const auto made = SharedMemory::create(8 * page);
     std::byte* const view = made.map_private();
-    const rtrain::process::WrittenPages pages(view, 8 * page);
+    rtrain::process::WrittenPages pages(view, 8 * page);
     CHECK(pages.find().value().empty());
     view[2 * page] = view[3 * page + 1] = view[7 * page] = std::byte{1};
     made.data()[2 * page] = made.data()[4 * page] = std::byte{2};

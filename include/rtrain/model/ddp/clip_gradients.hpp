@@ -17,13 +17,13 @@
 
 namespace rtrain::detail {
 
-/// The p-norm of all elements, as a float64 scalar tensor. Sums of squares in float32 lose digits
-/// with every element, so norms of short rows are combined in float64.
+/// The p-norm of all elements, as a scalar tensor. Sums of squares in float32 lose digits with
+/// every element, so norms of short rows are combined in float64.
 [[nodiscard]] inline at::Tensor norm_of(const at::Tensor& tensor, double norm_type) {
     constexpr std::int64_t row = 4096;
     const bool flat = tensor.dim() == 1 && tensor.is_contiguous() && tensor.numel() > row;
     if (!flat) {
-        return at::linalg_vector_norm(tensor, norm_type).to(at::kDouble);
+        return at::linalg_vector_norm(tensor, norm_type);
     }
     const std::int64_t whole = tensor.numel() / row * row;
     const at::Tensor rows = tensor.slice(0, 0, whole).view({-1, row});
@@ -63,16 +63,20 @@ double clip(std::vector<at::Tensor> tensors, double max_norm, double norm_type,
     std::erase_if(tensors, [](const at::Tensor& tensor) { return tensor.numel() == 0; });
     std::vector<at::Tensor> norms;
     for (const at::Tensor& tensor : tensors) {
-        norms.push_back(norm_of(tensor, norm_type).to(tensors.front().device()));
+        const at::Tensor norm = norm_of(tensor, norm_type);
+        const at::Device device = tensors.front().device();
+        norms.push_back(norm.device() == device ? norm : norm.to(device));
     }
+    const auto combined = [&] {
+        return at::linalg_vector_norm(at::stack(norms).to(at::kDouble), norm_type);
+    };
     constexpr double guard = 1e-6; // torch's, against division by zero
     if (Recording::current() != nullptr && !norms.empty() && !tensors.front().is_cpu()) {
-        const at::Tensor norm = at::linalg_vector_norm(at::stack(norms), norm_type);
+        const at::Tensor norm = combined();
         at::_foreach_mul_(tensors, at::clamp_max(max_norm / (norm + guard), 1).to(at::kFloat));
         return std::numeric_limits<double>::quiet_NaN(); // unknown on the host
     }
-    const double norm = over_ranks(
-        norms.empty() ? 0 : at::linalg_vector_norm(at::stack(norms), norm_type).item<double>());
+    const double norm = over_ranks(norms.empty() ? 0 : combined().item<double>());
     if (error_if_nonfinite && !std::isfinite(norm)) {
         throw ModelError("RT-M6", concat("the norm of the gradients is ", norm,
                                          ", so they cannot be clipped; lower the learning rate or "

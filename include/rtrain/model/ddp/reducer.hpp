@@ -148,8 +148,8 @@ private:
         return options_.weight_by_rows && options_.group == nullptr && joined_ == nullptr;
     }
 
-    [[nodiscard]] AnyBackend* ranks_with_means() const override {
-        return has_means_ && joined_ == nullptr ? &backend_ : nullptr;
+    [[nodiscard]] SameGradients same_gradients() const override {
+        return {has_means_ && joined_ == nullptr ? &backend_ : nullptr, options_.step_together};
     }
 
     void gradient_ready(std::size_t index) override {

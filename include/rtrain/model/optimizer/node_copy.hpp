@@ -140,7 +140,7 @@ public:
     void end() { meet(1); }
 
     /// Writes to the view; true if that page is found, and another shows what the node writes.
-    [[nodiscard]] bool try_pages() const {
+    [[nodiscard]] bool try_pages() {
         const auto before = pages_->find();
         if (!before || !before->empty()) {
             return false;

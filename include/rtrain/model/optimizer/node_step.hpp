@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace rtrain::comm {
 class Communicator;
@@ -35,8 +36,8 @@ public:
 
     /// Smaller parameters are stepped by each rank.
     static constexpr std::size_t least_bytes = std::size_t{1} << 16;
-    /// All parameters, if a step writes fewer bytes of them and of moments.
-    static constexpr std::size_t least_bytes_of_all = std::size_t{1} << 20;
+    /// Unless an option says otherwise, so are all if they and their moments have fewer bytes.
+    static constexpr std::size_t least_bytes_of_all = std::size_t{1} << 27;
 
     /// Begins a step. Returns true if each rank steps its slices, until end(): the ranks of the
     /// node have the same gradients, and the optimizer, of which parameters have up to `moments`
@@ -57,7 +58,8 @@ public:
              const Tensors& tensors) const;
 
 private:
-    void share(torch::optim::Optimizer& optimizer, std::size_t moments, comm::Communicator& ranks);
+    void share(comm::Communicator& ranks, const std::vector<at::Tensor>& parameters,
+               std::size_t moments);
 
     std::weak_ptr<const void> model_; ///< for which copy_ was made, or could not be
     std::unique_ptr<NodeCopy> copy_;

@@ -40,14 +40,15 @@ void each_parameter(torch::optim::Optimizer& optimizer, const Visit& visit) {
     }
 }
 
-struct SameGradients {
-    comm::Communicator* ranks = nullptr; ///< null: this rank may differ
+struct SteppingRanks {
+    comm::Communicator* ranks = nullptr; ///< null: this rank steps alone
     std::shared_ptr<const void> model;   ///< while it exists, ranks do
+    bool always = false;                 ///< whatever the size
 };
 /// The ranks that have the same gradients of all large parameters.
-RTRAIN_DOOR SameGradients same_gradients(torch::optim::Optimizer& optimizer) {
+RTRAIN_DOOR SteppingRanks stepping_ranks(torch::optim::Optimizer& optimizer) {
     AnyBackend* ranks = nullptr;
-    SameGradients same;
+    SteppingRanks found;
     bool differs = Recording::current() != nullptr;
     each_parameter(optimizer, [&](const at::Tensor& parameter, auto& /*group*/) {
         if (!parameter.is_cpu() || parameter.nbytes() < NodeStep::least_bytes ||
@@ -55,30 +56,31 @@ RTRAIN_DOOR SameGradients same_gradients(torch::optim::Optimizer& optimizer) {
             return;
         }
         if (const auto listener = ParameterHook::listener(parameter)) {
-            AnyBackend* const here = listener->ranks_with_means();
-            differs = differs || here == nullptr || (ranks != nullptr && ranks != here);
-            ranks = here;
-            same.model = same.model ? same.model : listener;
+            const auto here = listener->same_gradients();
+            differs = differs || here.ranks == nullptr || !here.step_together.value_or(true) ||
+                      (ranks != nullptr && ranks != here.ranks);
+            ranks = here.ranks;
+            found.model = found.model ? found.model : listener;
+            found.always = found.always || here.step_together.value_or(false);
         }
     });
     auto* const all = differs || ranks == nullptr ? nullptr : ranks->communicator();
-    same.ranks = all != nullptr && all->shares_memory() && all->local_size() > 1 ? all : nullptr;
-    return same;
+    found.ranks = all != nullptr && all->shares_memory() && all->local_size() > 1 ? all : nullptr;
+    return found;
 }
 
-/// The parameters that the ranks step in slices, if these are worth it.
-RTRAIN_DOOR std::vector<at::Tensor> sliced(torch::optim::Optimizer& optimizer,
-                                           std::size_t moments) {
+/// The parameters that ranks step in slices, and bytes of these and their moments.
+RTRAIN_DOOR std::pair<std::vector<at::Tensor>, std::size_t>
+sliced(torch::optim::Optimizer& optimizer, std::size_t moments) {
     std::vector<at::Tensor> parameters;
     std::size_t bytes = 0;
     each_parameter(optimizer, [&](const at::Tensor& parameter, auto& /*group*/) {
         if (may_be_sliced(parameter) && ParameterHook::listener(parameter) != nullptr) {
             parameters.push_back(parameter);
-            bytes += parameter.nbytes();
+            bytes += (1 + moments) * parameter.nbytes();
         }
     });
-    return bytes * (1 + moments) >= NodeStep::least_bytes_of_all ? parameters
-                                                                 : std::vector<at::Tensor>();
+    return {parameters, bytes};
 }
 
 /// A number that differs where ranks would not step the same; 0 if this one cannot step slices.
@@ -103,14 +105,18 @@ RTRAIN_DOOR NodeStep::NodeStep(NodeStep&& other) noexcept = default;
 RTRAIN_DOOR NodeStep::~NodeStep() = default;
 
 RTRAIN_DOOR bool NodeStep::begin(torch::optim::Optimizer& optimizer, std::size_t moments) {
-    const auto [ranks, model] = same_gradients(optimizer);
+    const auto [ranks, model, always] = stepping_ranks(optimizer);
     if (ranks == nullptr) {
         return false;
     }
     const UserCall::In in(UserCall::optimizer_step);
     if (model_.owner_before(model) || model.owner_before(model_)) { // prepared since, or first
         model_ = model;
-        share(optimizer, moments, *ranks);
+        copy_ = nullptr;
+        const auto [parameters, bytes] = sliced(optimizer, moments);
+        if (bytes > 0 && (always || bytes >= least_bytes_of_all)) {
+            share(*ranks, parameters, moments);
+        }
     }
     if (copy_ == nullptr) {
         return false;
@@ -122,13 +128,8 @@ RTRAIN_DOOR bool NodeStep::begin(torch::optim::Optimizer& optimizer, std::size_t
     return together;
 }
 
-RTRAIN_DOOR void NodeStep::share(torch::optim::Optimizer& optimizer, std::size_t moments,
-                                 comm::Communicator& ranks) {
-    copy_ = nullptr;
-    const auto parameters = sliced(optimizer, moments);
-    if (parameters.empty()) {
-        return;
-    }
+RTRAIN_DOOR void NodeStep::share(comm::Communicator& ranks,
+                                 const std::vector<at::Tensor>& parameters, std::size_t moments) {
     try {
         auto copy = std::make_unique<NodeCopy>(ranks, parameters, moments);
         if (copy->begin(copy->try_pages() ? 1 : 0)) {
@@ -170,14 +171,12 @@ RTRAIN_DOOR void NodeStep::cut(torch::optim::Optimizer& optimizer, const at::Ten
                     kept = kept.is_same(moment) ? copy_->moment(*member, i + 1) : kept;
                 });
         }
-        moment.unsafeGetTensorImpl()->bump_version();
         moment = member->slices[i + 1];
     }
     const at::Tensor& gradient = tensors.gradient;
     tensors.gradient =
         gradient.as_strided({member->elements}, {1}, gradient.storage_offset() + member->begin);
     tensors.parameter = member->slices[0];
-    parameter.unsafeGetTensorImpl()->bump_version();
 }
 
 } // namespace rtrain::detail

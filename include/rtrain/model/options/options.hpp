@@ -130,6 +130,11 @@ struct DataParallelOptions {
     /// under join(), in two loops at a time, or where BatchOptions::micro_batches is set:
     /// micro-batches count equally on any number of ranks.
     bool weight_by_rows = true;
+    /// The ranks of a node step large parameters together, if the optimizer is SGD, Adam or AdamW
+    /// returned by worker.prepare(): each a slice, in one copy of parameters and the optimizer's
+    /// state. The same bits; step() is then *collective*. Unset: where both take at least 128 MiB,
+    /// below which waiting for each other costs more than it saves.
+    std::optional<bool> step_together = std::nullopt;
 };
 
 namespace detail {
@@ -192,6 +197,9 @@ inline void check_options(const DataParallelOptions& options) {
     }
     if (const auto* custom = std::get_if<hook::Custom>(&options.hook)) {
         text += concat(" custom_hook ", custom->get().name());
+    }
+    if (options.step_together) {
+        text += concat(" step_together ", *options.step_together);
     }
     return text + '\n';
 }

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -25,9 +26,12 @@ class AnyBackend;
 /// Receives gradients, parameter by parameter, while backward runs.
 class GradientListener {
 public:
-    /// The ranks that all have the means as gradients now, so that a step of one is that of all;
-    /// null if this rank may differ.
-    [[nodiscard]] virtual AnyBackend* ranks_with_means() const { return nullptr; }
+    /// The ranks that all have the same gradients now, so that a step of one is that of all.
+    struct SameGradients {
+        AnyBackend* ranks = nullptr;                      ///< null: this rank may differ
+        std::optional<bool> step_together = std::nullopt; ///< see DataParallelOptions
+    };
+    [[nodiscard]] virtual SameGradients same_gradients() const { return {}; }
     /// Called when `parameter.grad()` holds backward's gradient; it may be undefined, when a custom
     /// function has returned no gradient.
     virtual void gradient_ready(std::size_t parameter) = 0;

@@ -16,6 +16,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace rtrain::process {
@@ -33,8 +34,26 @@ public:
         : mapping_(mapping), bytes_(bytes),
           map_(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
 
-    /// Returns consecutive ranges of whole pages; nullopt if the kernel does not report them.
-    [[nodiscard]] std::optional<std::vector<Range>> find() const {
+    /// Returns consecutive ranges of whole pages; nullopt if the kernel does not report them. Costs
+    /// 30 ns a page, except where no page of this process has faulted since there were none.
+    [[nodiscard]] std::optional<std::vector<Range>> find() {
+        const auto faults = faults_of_process(); // before looking: later ones count next time
+        if (faults == none_at_) {
+            return std::vector<Range>();
+        }
+        const auto found = look();
+        none_at_ = found && found->empty() ? faults : -1;
+        return found;
+    }
+    /// Makes the pages the shared memory's again.
+    void drop(const std::vector<Range>& ranges) const {
+        for (const Range& range : ranges) {
+            (void)::madvise(mapping_ + range.begin, range.end - range.begin, MADV_DONTNEED);
+        }
+    }
+
+private:
+    [[nodiscard]] std::optional<std::vector<Range>> look() const {
         std::vector<Range> found;
         std::array<std::uint64_t, 4096> entries; // NOLINT: filled by read
         const auto first = reinterpret_cast<std::uintptr_t>(mapping_) / page;
@@ -55,14 +74,11 @@ public:
         }
         return found;
     }
-    /// Makes the pages the shared memory's again.
-    void drop(const std::vector<Range>& ranges) const {
-        for (const Range& range : ranges) {
-            (void)::madvise(mapping_ + range.begin, range.end - range.begin, MADV_DONTNEED);
-        }
+    [[nodiscard]] static long faults_of_process() {
+        struct rusage used {};
+        return ::getrusage(RUSAGE_SELF, &used) == 0 ? used.ru_minflt + used.ru_majflt : -2;
     }
 
-private:
     static inline const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 
     /// Bits of Documentation/admin-guide/mm/pagemap.rst: private copies are anonymous memory.
@@ -84,6 +100,7 @@ private:
     std::byte* mapping_;
     std::size_t bytes_;
     Descriptor map_;
+    long none_at_ = -1; ///< faults of the process when no page was written; -1: some may be
 };
 
 } // namespace rtrain::process
