@@ -6,7 +6,7 @@ ones that are left alone.
     runs.py PROGRAM kills [--ranks N] [--variant plain|sharded] [--steps 3,8]    SIGKILL and SIGTERM; all steps by default
     runs.py PROGRAM elastic                                                      killed on some ranks, resumed on others
 
-Weights, steps, metrics, the reason to stop and a callback's counter must be equal to the bit.
+Weights, steps, metrics, the reason to stop and a callback's counter must be equal; with the same ranks to the bit.
 """
 
 import argparse

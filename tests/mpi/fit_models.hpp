@@ -90,6 +90,13 @@ struct Trained {
     }
 };
 
+/// A model without sums over rows but the loss.
+struct Plain : Classifier {
+    explicit Plain(const Config& config) : Classifier(config) {
+        net = replace_module("net", test::Net(0.2));
+    }
+};
+
 /// Counts its calls, in checkpoints too.
 struct Counter {
     int calls = 0;

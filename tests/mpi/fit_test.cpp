@@ -129,17 +129,6 @@ TEST_CASE("Fit.equals_the_loop_written_by_hand" * doctest::timeout(300)) {
     }
 }
 
-namespace {
-
-/// A model without sums over rows but the loss.
-struct Plain : Classifier {
-    explicit Plain(const Config& config) : Classifier(config) {
-        net = replace_module("net", test::Net(0.2));
-    }
-};
-
-} // namespace
-
 TEST_CASE("Fit.has_the_same_bits_on_any_number_of_ranks" * doctest::timeout(300)) {
     const test::Directory directory("fit-order");
     const int ranks = launch::ranks().value_or(1);
