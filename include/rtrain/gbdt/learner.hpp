@@ -6,7 +6,6 @@
 #include <rtrain/gbdt/row_block.hpp>
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>

@@ -96,8 +96,8 @@ public:
         return Booster::load(file);
     }
 
-    /// The parts of a search: `Tuner{trainer.runner(), trainer.function(), options}`. Its space
-    /// has "params", an object, and "num_boost_round".
+    /// The parts of a search: `Tuner{trainer.runner(), trainer.function(), options}`, whose space
+    /// has "params", a nested space, and "num_boost_round".
     [[nodiscard]] const Runner& runner() const noexcept { return trainer_; }
     [[nodiscard]] const Function& function() const noexcept { return function_; }
 

@@ -14,6 +14,7 @@
 #include <boost/json/object.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -21,6 +22,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <dlfcn.h>
 
 namespace rtrain::gbdt::lightgbm {
 
@@ -96,6 +99,9 @@ template <class Get>
 
 /// Call first on each thread that uses LightGBM. Throws ConfigError [RT-G1].
 inline void begin() {
+    // LightGBM does not report its version, but has this function since 4.2.
+    const bool is_new = ::dlsym(RTLD_DEFAULT, "LGBM_SetMaxThreads") != nullptr;
+    require_version("LightGBM", "lightgbm", is_new ? std::array{4, 3} : std::array{4, 1}, {4, 3});
     check(LGBM_RegisterLogCallback(&NativeLog<Log>::write), "LGBM_RegisterLogCallback");
 }
 

@@ -46,7 +46,6 @@ int LGBM_BoosterMerge(BoosterHandle handle, BoosterHandle other_handle);
 int LGBM_BoosterAddValidData(BoosterHandle handle, DatasetHandle valid_data);
 int LGBM_BoosterUpdateOneIter(BoosterHandle handle, int* is_finished);
 int LGBM_BoosterGetCurrentIteration(BoosterHandle handle, int* out_iteration);
-int LGBM_BoosterGetNumClasses(BoosterHandle handle, int* out_len);
 int LGBM_BoosterGetNumFeature(BoosterHandle handle, int* out_len);
 int LGBM_BoosterGetFeatureNames(BoosterHandle handle, int len, int* out_len, std::size_t buffer_len,
                                 std::size_t* out_buffer_len, char** out_strs);
