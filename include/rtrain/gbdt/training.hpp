@@ -20,7 +20,7 @@
 #include <rtrain/storage/file/file.hpp>
 #include <rtrain/storage/file/process_directory.hpp>
 #include <rtrain/storage/file/temporary.hpp>
-#include <rtrain/train/worker_reports.hpp>
+#include <rtrain/train/worker_loops.hpp>
 
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
@@ -44,7 +44,7 @@ class TrainingRanks {
 public:
     /// `all`: the communicator of all ranks; null if the backend has none. Collective. Throws
     /// ConfigError [RT-G13].
-    TrainingRanks(WorkerReports& worker, comm::Communicator* all, Ranks which) {
+    TrainingRanks(WorkerLoops& worker, comm::Communicator* all, Ranks which) {
         const bool on_gpu = worker.device().is_cuda();
         const bool each = which == Ranks::all || on_gpu;
         trains_ = each || worker.local_rank() == 0;
@@ -92,7 +92,7 @@ public:
     using Booster = typename Library::Booster;
 
     /// `data`: all data sets that `options` names. Collective.
-    Boosting(WorkerReports& worker, comm::Communicator* all, const Config& params,
+    Boosting(WorkerLoops& worker, comm::Communicator* all, const Config& params,
              TrainOptions options, const data::Datasets& data)
         : worker_(worker), options_(std::move(options)) {
         require_usable(options_);
@@ -236,7 +236,7 @@ private:
         saved_round_ = round_;
     }
 
-    WorkerReports& worker_;
+    WorkerLoops& worker_;
     TrainOptions options_;
     std::optional<TrainingRanks> ranks_;
     std::string filename_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/comm/communicator.hpp>
+#include <rtrain/process/context.hpp>
 #include <rtrain/process/memory/written_pages.hpp>
 #include <rtrain/process/status/step_clock.hpp>
 
@@ -190,7 +191,7 @@ private:
             bool poll() { return meetings.poll(place); }
             [[nodiscard]] std::vector<int> awaited() const { return meetings.awaited(place); }
         } progress{*meetings_, place};
-        const StepClock::In waiting(StepPart::communication);
+        const StepClock::In waiting(ProcessContext::current().clock, StepPart::communication);
         meetings_->arrive(place);
         ranks_.wait(progress, "stepping the parameters of a node");
     }
