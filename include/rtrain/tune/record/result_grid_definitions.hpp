@@ -137,6 +137,7 @@ RTRAIN_DOOR ResultGrid::ResultGrid(const std::filesystem::path& experiment,
                                    const std::vector<tune::TrialRecord>& trials, tune::Goal goal)
     : experiment_(std::filesystem::absolute(experiment).lexically_normal()),
       goal_(std::move(goal)) {
+    results_.reserve(trials.size());
     for (const tune::TrialRecord& trial : trials) {
         results_.push_back(tune::internal::read_trial(experiment_, trial));
     }

@@ -33,6 +33,7 @@ namespace internal {
 [[nodiscard]] inline Charts read_charts(const std::filesystem::path& experiment,
                                         const TunerState& state) {
     Charts charts{.goal = state.goal};
+    charts.trials.reserve(state.trials.size());
     for (const TrialRecord& trial : state.trials) {
         ChartTrial shown{.record = &trial};
         const auto file = experiment / trial.directory / track::results_file;
