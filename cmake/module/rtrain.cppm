@@ -120,6 +120,9 @@ module;
 #include <rtrain/run/options/options.hpp>
 #include <rtrain/run/options/report_options.hpp>
 #include <rtrain/run/reported_checkpoint.hpp>
+#include <rtrain/program/program_options.hpp>
+#include <rtrain/program/program_trainer.hpp>
+#include <rtrain/program/rendezvous.hpp>
 #include <rtrain/schedule.hpp>
 #include <rtrain/schedule/any.hpp>
 #include <rtrain/schedule/chain.hpp>

@@ -22,6 +22,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -239,6 +240,21 @@ TEST_CASE("Program.a_held_port_is_no_other's_but_a_rank_can_listen_on_it") {
         CHECK(::listen(socket, 5) == 0);
         ::close(socket);
     }
+}
+
+TEST_CASE("Program.ranks_without_a_driver_agree_on_a_port") {
+    const RankPlace first{.rank = 0, .size = 2, .local_size = 2};
+    const RankPlace second{.rank = 1, .size = 2, .local_rank = 1, .local_size = 2};
+    CHECK(MeetingPoint::agree({}, 7) == 7);
+    CHECK(test::code_of([&] { // rank 0 is missing
+              (void)MeetingPoint::agree(second, 0, MeetingPoint::Limit(0.01));
+          }) == "RT-E3");
+    CHECK(test::code_of([&] { // rank 1 is missing
+              (void)MeetingPoint::agree(first, 4711, MeetingPoint::Limit(0.01));
+          }) == "RT-E3");
+    std::thread other([&] { CHECK(MeetingPoint::agree(first, 4711) == 4711); });
+    CHECK(MeetingPoint::agree(second, 0) == 4711);
+    other.join();
 }
 
 TEST_CASE("Program.no_port_is_an_error") {

@@ -247,6 +247,10 @@ class Shell(Run):
         port = lines[0].split()[-1]
         self.assertEqual([f"{rank} 3 {rank} 127.0.0.1 {port}" for rank in range(3)], lines)
 
+    def test_exec_needs_help_on_several_machines(self):
+        given = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
+        self.check(self.end(self.start(tool=[TOOL, "exec", "--", "true"], **given)), 126, "[RT-E4]")
+
     def test_mpi_starts_the_ranks(self):
         run = self.run_tool("-n", "2", "--rendezvous", "mpi", "sh", "-c", "echo $OMPI_COMM_WORLD_RANK $RANK.")
         self.check(run, 0)

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/text/strict_stream.hpp>
 #include <rtrain/process/os/descriptor.hpp>
+#include <rtrain/process/os/environment.hpp>
 #include <rtrain/program/held_ports.hpp>
 #include <rtrain/program/place.hpp>
 
@@ -15,6 +17,7 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -35,15 +38,16 @@ public:
         int port;
     };
 
-    static constexpr std::chrono::seconds limit{60}; ///< for all ranks to start
+    using Limit = std::chrono::duration<double>;
+    static constexpr Limit default_limit{60}; ///< for all ranks to start
 
     /// Rank 0 passes `port` to the other ranks of this machine; the others receive it. Throws
     /// LaunchError [RT-E3].
-    [[nodiscard]] static int agree(const RankPlace& place, int port) {
+    [[nodiscard]] static int agree(const RankPlace& place, int port, Limit limit = default_limit) {
         if (place.size == 1) {
             return port;
         }
-        return place.rank == 0 ? give(place.size - 1, port) : receive();
+        return place.rank == 0 ? give(place.size - 1, port, limit) : receive(limit);
     }
 
     /// The first node of a step of srun, and a port that depends on the step; empty outside one.
@@ -77,7 +81,8 @@ private:
         std::ifstream file("/proc/" + std::to_string(::getppid()) + "/stat");
         std::string text;
         std::getline(file, text);
-        std::istringstream fields(text.substr(std::min(text.rfind(')') + 1, text.size())));
+        const std::string rest = text.substr(std::min(text.rfind(')') + 1, text.size()));
+        auto fields = detail::strict(std::istringstream(rest));
         std::string started; // field 22, the 20th after the name
         for (int field = 0; field < 20; ++field) {
             fields >> started;
@@ -92,8 +97,7 @@ private:
     }
 
     static LaunchError missing(const char* what) {
-        return {"RT-E3", detail::concat("the ranks of this machine did not find each other within ",
-                                        limit.count(), " s: ", what,
+        return {"RT-E3", detail::concat("the ranks of this machine did not find each other: ", what,
                                         "; start all of them with the same mpirun or srun")};
     }
 
@@ -104,7 +108,7 @@ private:
                process.uid == ::getuid();
     }
 
-    static int give(int others, int port) {
+    static int give(int others, int port, Limit limit) {
         socklen_t size = 0;
         const sockaddr_un here = address(size);
         const process::Descriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -131,7 +135,7 @@ private:
         return port;
     }
 
-    static int receive() {
+    static int receive(Limit limit) {
         socklen_t size = 0;
         const sockaddr_un there = address(size);
         const auto deadline = Clock::now() + limit;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/text/strict_stream.hpp>
 #include <rtrain/process/os/environment.hpp>
 
 #include <algorithm>
@@ -40,8 +41,8 @@ struct RankPlace {
     [[nodiscard]] static RankPlace of_this_process() {
         if (const char* const text = std::getenv(variable)) {
             RankPlace place;
-            std::istringstream(text) >> place.rank >> place.size >> place.local_rank >>
-                place.local_size >> place.node >> place.nodes;
+            detail::strict(std::istringstream(text)) >> place.rank >> place.size >>
+                place.local_rank >> place.local_size >> place.node >> place.nodes;
             return place;
         }
         if (const auto rank = first_of("OMPI_COMM_WORLD_RANK", "PMI_RANK")) {
@@ -103,11 +104,11 @@ public:
     }
     /// Number of tasks of a node in Slurm's list, such as "4(x2),3".
     [[nodiscard]] static int tasks_of_node(const std::string& list, int node) {
-        std::istringstream parts(list);
+        auto parts = detail::strict(std::istringstream(list));
         int tasks = 1;
         for (std::string part; std::getline(parts, part, ',');) {
             int times = 1;
-            std::istringstream text(part);
+            auto text = detail::strict(std::istringstream(part));
             text >> tasks;
             if (std::string rest; text >> rest && rest.starts_with("(x")) {
                 times = std::atoi(rest.c_str() + 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// DriverAnswers: what the driver has sent to this rank, and threads of the rank wait for.
+/// DriverAnswers: messages of the driver for which threads of this rank wait.
 #pragma once
 
 #include <rtrain/launch/control/decision.hpp>

@@ -149,7 +149,7 @@ public:
         return sent();
     }
 
-    /// What the driver has sent, for threads that wait for it.
+    /// The driver's messages for threads that wait for them.
     [[nodiscard]] DriverAnswers& answers() noexcept { return answers_; }
 
     /// For a process that speaks for another one, as its parent: `report` replaces the status of

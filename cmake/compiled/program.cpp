@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rtrain/program/command_line_definitions.hpp>
+#include <rtrain/program/program_run_definitions.hpp>
+#include <rtrain/program/program_task_definitions.hpp>
+#include <rtrain/program/program_trainer_definitions.hpp>
+#include <rtrain/program/rank_parent_definitions.hpp>
