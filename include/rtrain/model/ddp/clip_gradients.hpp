@@ -76,7 +76,7 @@ double clip(std::vector<at::Tensor> tensors, double max_norm, double norm_type,
         at::_foreach_mul_(tensors, at::clamp_max(max_norm / (norm + guard), 1).to(at::kFloat));
         return std::numeric_limits<double>::quiet_NaN(); // unknown on the host
     }
-    const double norm = over_ranks(norms.empty() ? 0 : combined().item<double>());
+    const double norm = over_ranks(norms.empty() ? 0 : combined().template item<double>());
     if (error_if_nonfinite && !std::isfinite(norm)) {
         throw ModelError("RT-M6", concat("the norm of the gradients is ", norm,
                                          ", so they cannot be clipped; lower the learning rate or "
