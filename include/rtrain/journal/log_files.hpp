@@ -45,7 +45,6 @@ inline constexpr std::array other_files{trackers_file,       error_file, live_fi
     return names;
 }
 
-/// The first part of a path.
 [[nodiscard]] inline std::string first_part(const std::filesystem::path& path) {
     return path.empty() ? std::string() : path.begin()->string();
 }

@@ -20,7 +20,6 @@ struct Character {
     std::size_t bytes = 0; ///< 0: the text does not start with well-formed UTF-8
 };
 
-/// Returns the first character of `text`.
 [[nodiscard]] inline Character first_character(std::string_view text) noexcept {
     const std::size_t length = utf8_length(text);
     if (length < 2) {

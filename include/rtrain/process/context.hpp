@@ -32,7 +32,8 @@ public:
         innermost.store(outer_);
     }
 
-    /// The innermost one, or the program's. Lock-free, so signal handlers may call it.
+    /// The innermost one, or the program's, which the first call makes. Lock-free from then on, for
+    /// signal handlers.
     [[nodiscard]] static ProcessContext& current() noexcept {
         ProcessContext* const context = innermost.load();
         return context != nullptr ? *context : of_program();

@@ -9,7 +9,6 @@
 #include <rtrain/checkpoint/policy/any_policy.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/model/ddp/prepared_model.hpp>
-#include <rtrain/process/context.hpp>
 #include <rtrain/process/status/user_call.hpp>
 #include <rtrain/run/options/report_options.hpp>
 #include <rtrain/run/reported_checkpoint.hpp>
@@ -113,7 +112,7 @@ public:
     /// Reports that this rank is working in a loop or a wait unknown to rtrain, such as an
     /// evaluation, a simulator or a child process. Restarts HangConfig::busy_s. Callable from any
     /// thread. Not collective.
-    void heartbeat() noexcept { run_.context().status.advance(); }
+    void heartbeat() noexcept;
 
     /// Returns the remaining time if the run is preempted; otherwise empty. *Collective.*
     ///

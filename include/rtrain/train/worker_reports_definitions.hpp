@@ -209,6 +209,10 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
     return true;
 }
 
+RTRAIN_DOOR void WorkerReports::heartbeat() noexcept {
+    run_.context().status.advance();
+}
+
 RTRAIN_DOOR std::optional<PreemptionInfo> WorkerReports::preemption() {
     const UserCall::In in(UserCall::preemption);
     constexpr double never = std::numeric_limits<double>::infinity();

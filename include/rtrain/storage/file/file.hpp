@@ -195,7 +195,6 @@ inline void rename_file(const std::filesystem::path& from, const std::filesystem
     }
 }
 
-/// Renames durably.
 inline void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
     rename_file(from, to);
     sync_directory(to.parent_path());

@@ -82,7 +82,6 @@ public:
         return ended;
     }
 
-    /// Runs in the thread.
     void run() noexcept {
         static_cast<void>(::setpriority(PRIO_PROCESS, 0, niceness)); // only this thread, on Linux
         const bool mine = tracker_.take();

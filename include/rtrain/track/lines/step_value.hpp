@@ -30,7 +30,6 @@ private:
     std::variant<double, at::Tensor> value_;
 };
 
-/// A metric of a step.
 using StepMetric = std::pair<std::string_view, StepValue>;
 
 } // namespace rtrain

@@ -64,7 +64,6 @@ struct LiveTrial {
     std::vector<Config> heard{};       ///< reports passed to the stop conditions; empty without any
     TrialJudge judge{};
 
-    /// The name of its next state.
     [[nodiscard]] std::string next_state_name() const {
         char text[32];
         std::snprintf(text, sizeof text, "checkpoint_%06d", next_state);

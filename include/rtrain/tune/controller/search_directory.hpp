@@ -33,7 +33,6 @@ class SearchDirectory {
 public:
     static constexpr const char* file_name = "tuner.json";
 
-    /// True if the directory holds a search.
     [[nodiscard]] static bool holds_search(const std::filesystem::path& directory) {
         return std::filesystem::exists(directory / file_name);
     }

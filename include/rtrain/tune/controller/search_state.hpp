@@ -195,7 +195,6 @@ public:
         }
     }
 
-    /// Ends a trial.
     void finish(LiveTrial& it, TrialEnd end) {
         TrialRecord& record = it.record;
         trials_.move(it, end == TrialEnd::errored ? TrialState::errored : TrialState::terminated);
