@@ -52,8 +52,9 @@ int main(int argc, char** argv) {
         train<rtrain::XGBoostTrainer>(
             "xgboost", {{"objective", "binary:logistic"}, {"eval_metric", {"logloss", "error"}}},
             rounds, ranks, data);
-        train<rtrain::LightGBMTrainer>(
-            "lightgbm", {{"objective", "binary"}, {"metric", "binary_logloss"}}, rounds, data);
+        train<rtrain::LightGBMTrainer>("lightgbm",
+                                       {{"objective", "binary"}, {"metric", "binary_logloss"}},
+                                       rounds, ranks, data);
     } catch (const rtrain::Error& error) {
         std::cerr << "boosting: " << error.what() << std::endl;
         return EXIT_FAILURE;

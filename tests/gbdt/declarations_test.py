@@ -30,7 +30,7 @@ def headers_of(package, source, header, scratch):
             version = metadata.version(package)
         except metadata.PackageNotFoundError:
             return None
-        command = ["download", "--quiet", "--no-deps", "--no-build-isolation", "--no-binary", ":all:", "--dest"]
+        command = ["download", "--quiet", "--no-deps", "--no-binary", source, "--dest"]
         subprocess.run(
             [sys.executable, "-m", "pip", *command, str(scratch), f"{source}=={version}"],
             check=False,

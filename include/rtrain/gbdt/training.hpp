@@ -199,12 +199,15 @@ private:
         const bool is_last = round_ == options_.num_boost_round || early_.has_stopped();
         const bool is_due =
             options_.report.frequency > 0 && round_ % options_.report.frequency == 0;
-        report(is_due || (is_last && options_.report.checkpoint_at_end) ||
-               worker_.preemption().has_value());
+        const bool is_preempted = worker_.preemption().has_value();
+        report(is_due || is_preempted || (is_last && options_.report.checkpoint_at_end),
+               is_preempted);
     }
 
-    /// Reports the newest metrics; with `saves`, also a checkpoint.
-    void report(bool saves) {
+    /// Reports the newest metrics; with `saves`, also a checkpoint of rank 0's model. With
+    /// `leaves`, the report of a checkpoint is the last on all ranks, so each makes one, empty on
+    /// the others.
+    void report(bool saves, bool leaves = false) {
         Config reported;
         if (worker_.rank() == 0) {
             for (const auto& [name, value] : metrics_) {
@@ -219,7 +222,7 @@ private:
                 reported = options_.report.results_postprocessing_fn(std::move(reported));
             }
         }
-        if (!saves || worker_.rank() != 0) { // the others add no files
+        if (!saves || (worker_.rank() != 0 && !leaves)) {
             worker_.report(reported);
             saved_round_ = saves ? round_ : saved_round_;
             return;
@@ -230,7 +233,9 @@ private:
         if (!directory_) {
             directory_.emplace(storage::temporary_directory(), "rtrain-boosting");
         }
-        storage::replace_file_unsynced(directory_->path() / filename_, content_);
+        if (worker_.rank() == 0) {
+            storage::replace_file_unsynced(directory_->path() / filename_, content_);
+        }
         worker_.report(reported, Checkpoint::from_directory(directory_->path()),
                        {.metadata = early_.saved()});
         saved_round_ = round_;
