@@ -12,6 +12,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <unistd.h>
@@ -68,7 +69,11 @@ private:
 inline std::string read(const std::filesystem::path& file) {
     return rtrain::storage::read_file(file);
 }
-inline void write(const std::filesystem::path& file, const std::string& text) {
+/// Creates the directory of the file, if there is none.
+inline void write(const std::filesystem::path& file, std::string_view text) {
+    if (file.has_parent_path()) {
+        std::filesystem::create_directories(file.parent_path());
+    }
     std::ofstream(file, std::ios::binary) << text;
 }
 

@@ -5,6 +5,7 @@
 
 #include <rtrain/base/error.hpp>
 
+#include <exception>
 #include <string>
 
 namespace test {
@@ -29,6 +30,17 @@ std::string message_of(Action&& action) {
         return error.what();
     }
     return "";
+}
+
+/// The message of whatever `action` throws, or "no error".
+template <class Action>
+std::string error_of(Action&& action) {
+    try {
+        action();
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+    return "no error";
 }
 
 inline bool contains(const std::string& text, const std::string& part) {

@@ -79,6 +79,8 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--levels", default="-O0,-O3", type=lambda text: text.split(","))
+    parser.add_argument("--programs", default=PROGRAMS, type=lambda text: text.split(","))
+    parser.add_argument("--ways", default=WAYS, type=lambda text: text.split(","))
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--fit", action="store_true")
     options = parser.parse_args()
@@ -89,10 +91,12 @@ def main():
         return
     found = {}
     for level in options.levels:
-        precompile(commands, build, level)
+        if "precompiled" in options.ways:
+            precompile(commands, build, level)
         for round_number in range(options.rounds):
-            for program in PROGRAMS:
-                turn = WAYS[round_number % len(WAYS):] + WAYS[:round_number % len(WAYS)]
+            for program in options.programs:
+                first = round_number % len(options.ways)
+                turn = [*options.ways[first:], *options.ways[:first]]
                 for way in turn:
                     words = command_of(commands, build, program, way, level)
                     with tempfile.TemporaryDirectory() as directory:

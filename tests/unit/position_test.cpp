@@ -341,6 +341,7 @@ MUST_FAIL(SharesNothing, is_shared_by_as_many_ranks_as_it_says)
 MUST_FAIL(OrderOfRank, divides_one_order)
 MUST_FAIL(RestOfRank, goes_on_where_a_run_was_stopped)
 MUST_FAIL(RestOfRank, goes_on_on_another_number_of_ranks)
+#undef MUST_FAIL
 
 TEST_CASE("Position.of_a_users_policy") {
     const auto loops = loops_over<Halves>(numbers(20), {.size = 3});

@@ -375,6 +375,7 @@ MUST_FAIL(WritesAfterwards, keeps_the_state_of_its_moment)
 MUST_FAIL(DropsRows, saves_rows_of_ranks_or_refuses_them)
 MUST_FAIL(BeginsAnew, refuses_a_directory_without_a_checkpoint)
 MUST_FAIL(Copies, selects_views)
+#undef MUST_FAIL
 
 TEST_CASE("Policy.any_reads_what_another_wrote_and_no_byte_is_written_twice") {
     Snapshot state;

@@ -46,11 +46,11 @@ boost::json::value read_json(const std::string& name) {
     return json::parse(storage::read_file(file(name)));
 }
 
-data::Ragged text(const std::vector<std::string>& rows) {
+data::Ragged texts_of(const std::vector<std::string>& rows) {
     return rtrain::detail::Categories::as_text({rows.begin(), rows.end()});
 }
 data::Batch batch_of(const std::vector<std::string>& rows) {
-    return {data::Batch::Columns{}, {{"text", text(rows)}}};
+    return {data::Batch::Columns{}, {{"text", texts_of(rows)}}};
 }
 Ids ids_of(const at::Tensor& row) {
     const at::Tensor ids = row.contiguous();
@@ -230,7 +230,7 @@ TEST_CASE("Tokenizer.texts_that_have_no_ids") {
           }) == "RT-D56");
     CHECK(code_of([&] {
               (void)tokenizer.transform(
-                  {{}, {{"text", text({""})}}, {{"text", at::zeros({1}).to(at::kBool)}}});
+                  {{}, {{"text", texts_of({""})}}, {{"text", at::zeros({1}).to(at::kBool)}}});
           }) == "RT-D57");
 
     auto without_q = read_json("byte_level");

@@ -17,13 +17,46 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 namespace rtrain::detail {
+
+/// Batches of consecutive rows, read when the loop gets there.
+class ConsecutiveBatches {
+public:
+    ConsecutiveBatches(data::Dataset rows, data::RowRange part, std::int64_t size,
+                       at::Device device)
+        : rows_(std::move(rows)), part_(part), size_(size), device_(device) {}
+
+    class Iterator {
+    public:
+        Iterator(const ConsecutiveBatches& of, std::int64_t row) : of_(&of), row_(row) {}
+        [[nodiscard]] data::Batch operator*() const {
+            const std::int64_t end = std::min(row_ + of_->size_, of_->part_.end);
+            return of_->rows_.rows(at::arange(row_, end)).to(of_->device_);
+        }
+        Iterator& operator++() {
+            row_ = std::min(row_ + of_->size_, of_->part_.end);
+            return *this;
+        }
+        [[nodiscard]] bool operator==(const Iterator& other) const { return row_ == other.row_; }
+
+    private:
+        const ConsecutiveBatches* of_;
+        std::int64_t row_;
+    };
+    [[nodiscard]] Iterator begin() const { return {*this, part_.begin}; }
+    [[nodiscard]] Iterator end() const { return {*this, part_.end}; }
+
+private:
+    data::Dataset rows_;
+    data::RowRange part_;
+    std::int64_t size_;
+    at::Device device_;
+};
 
 template <class M, class W, class... Callbacks>
 class FitEvaluation final : public FitContext<M, W, Callbacks...> {
@@ -76,17 +109,11 @@ private:
         void load(const StateReader& in) { context->load_callbacks(in); }
     };
 
-    /// This rank's part of the rows, read one batch at a time: consecutive ones, so that ranks in
-    /// order give all rows in order.
-    [[nodiscard]] auto consecutive_batches() {
-        const data::Dataset rows = worker_.dataset_shard(options_.test).dataset();
+    /// This rank's part of the rows. Ranks in order give all rows in order.
+    [[nodiscard]] ConsecutiveBatches consecutive_batches() {
+        data::Dataset rows = worker_.dataset_shard(options_.test).dataset();
         const data::RowRange part = data::even_part(rows.size(), worker_.size(), worker_.rank());
-        const std::int64_t size = options_.batch_size;
-        return std::views::iota(std::int64_t{0}, (part.end - part.begin + size - 1) / size) |
-               std::views::transform([=, device = worker_.device()](std::int64_t number) {
-                   const std::int64_t begin = part.begin + number * size;
-                   return rows.rows(at::arange(begin, std::min(begin + size, part.end))).to(device);
-               });
+        return {std::move(rows), part, options_.batch_size, worker_.device()};
     }
 
     Plan plan_;

@@ -8,7 +8,6 @@
 #include <concepts>
 #include <cstddef>
 #include <iterator>
-#include <ranges>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -111,12 +110,14 @@ concept MayPointTo = std::is_class_v<T> && requires(T& value) {
     static_cast<bool>(value);
     *value;
 };
+template <class T>
+using ElementOf = decltype(*std::begin(std::declval<T&>()));
 /// Elements of class types; not a path, whose elements are paths.
 template <class T>
-concept ContainsObjects = std::ranges::forward_range<T> &&
-    std::is_lvalue_reference_v<std::ranges::range_reference_t<T>> &&
-    std::is_class_v<std::remove_reference_t<std::ranges::range_reference_t<T>>> &&
-    !std::same_as<std::ranges::range_value_t<T>, std::remove_const_t<T>>;
+concept ContainsObjects = std::forward_iterator<decltype(std::begin(std::declval<T&>()))> &&
+    std::is_lvalue_reference_v<ElementOf<T>> &&
+    std::is_class_v<std::remove_reference_t<ElementOf<T>>> &&
+    !std::same_as<std::remove_cvref_t<ElementOf<T>>, std::remove_const_t<T>>;
 
 /// Specialized for types that are visited differently: `static void visit(T& value, const Visit&)`.
 template <class T>
