@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <sys/wait.h>
 #include <unistd.h>
