@@ -9,6 +9,7 @@
 //
 // MODEL: mlp, linear layers; gpt, blocks of causal attention, of BATCH sequences of 128 vectors.
 // MODE: dataparallel, sharded, stepping (step_in_backward); with -autocast behind it, in bfloat16;
+// dataparallel-separate, without steps of the node;
 // bfloat16, that is sharded-autocast with weights in it; gradients, that is Shard::gradients,
 // which differs on nodes that tests/nodes/nodes.py plays. `operators`: what gathering on use adds
 // to an operator. `disk`: what a step costs with moments in a file of DIRECTORY, and the disk
@@ -227,6 +228,9 @@ rtrain::ShardedOptions options_of(const std::string& mode) {
     if (rounds || mode.ends_with("-autocast")) {
         options.data_parallel.autocast = torch::kBFloat16;
     }
+    if (mode == "dataparallel-separate") {
+        options.data_parallel.step_together = false;
+    }
     return options;
 }
 
@@ -328,11 +332,17 @@ void compare_operators(const std::shared_ptr<Mpi>& ranks, const Plan& plan) {
 }
 
 bool is_mode(const std::string& mode) {
-    constexpr std::string_view modes[] = {"dataparallel", "dataparallel-autocast",
-                                          "sharded",      "sharded-autocast",
-                                          "stepping",     "stepping-autocast",
-                                          "bfloat16",     "gradients",
-                                          "operators",    "disk"};
+    constexpr std::string_view modes[] = {"dataparallel",
+                                          "dataparallel-autocast",
+                                          "sharded",
+                                          "sharded-autocast",
+                                          "stepping",
+                                          "stepping-autocast",
+                                          "bfloat16",
+                                          "gradients",
+                                          "operators",
+                                          "disk",
+                                          "dataparallel-separate"};
     return std::find(std::begin(modes), std::end(modes), mode) != std::end(modes);
 }
 
@@ -346,7 +356,7 @@ int main(int argc, char** argv) {
                      "usage: sharded MODE mlp|gpt WIDTH LAYERS BATCH STEPS\n"
                      "       sharded disk mlp|gpt WIDTH LAYERS BATCH STEPS DIRECTORY\n"
                      "MODE: dataparallel, sharded, stepping, each also with -autocast; bfloat16, "
-                     "gradients, operators\n");
+                     "gradients, operators, dataparallel-separate\n");
         return 2;
     }
     auto ranks = std::make_shared<Mpi>();

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     auto tensor = torch::ones({1000000});
     auto bucket = ranks.allocate_bucket(1000000, torch::kFloat);
     auto reduction = ranks.all_reduce_async(bucket, ReduceOp::sum);
-    detail::NodeCopy copy(ranks, {torch::zeros({1000000})}, 1);
+    rtrain::detail::NodeCopy copy(ranks, {torch::zeros({1000000})}, 1);
     const std::map<std::string, std::function<void()>> collectives{
         {"all_reduce", [&] { ranks.all_reduce(tensor, ReduceOp::sum); }},
         {"bucket",
