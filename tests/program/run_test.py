@@ -57,6 +57,7 @@ def wait_until(condition, limit=60):
 
 class Run(unittest.TestCase):
     """Runs in an empty directory, with temporary files below it."""
+    limit = LIMIT
 
     def setUp(self):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="rtrain-test-"))
@@ -75,7 +76,7 @@ class Run(unittest.TestCase):
     def end(self, process, others=0):
         """With the temporary directories of other runs left."""
         try:
-            process.out, process.err = process.communicate(timeout=LIMIT)
+            process.out, process.err = process.communicate(timeout=self.limit)
         except subprocess.TimeoutExpired:
             process.kill()
             process.out, process.err = process.communicate()
@@ -311,6 +312,7 @@ class Torch(Run):
 
 class Kills(Run):
     def test_each_kill_costs_one_restart(self):
+        self.limit = LIMIT + 30 * KILLS
         phases = ("before", "init", "after", "reduce", "end")
         faults = [f"kill:{i // len(phases) % 2}:{phases[i % len(phases)]}" for i in range(KILLS)]
         run = self.run_tool("-n", "2", "--max-restarts", str(KILLS), "--backoff", "0", TRAIN,

@@ -60,6 +60,44 @@ struct RankPlace {
         return of_srun().value_or(RankPlace{});
     }
 
+    /// The place of a rank by the hosts of all ranks.
+    [[nodiscard]] static RankPlace among(const std::vector<std::string>& hosts, int rank) {
+        RankPlace place{.rank = rank, .size = static_cast<int>(hosts.size()), .local_size = 0};
+        const std::string& own = hosts.at(static_cast<std::size_t>(rank));
+        std::vector<std::string> nodes; // in the order of their first ranks
+        for (std::size_t i = 0; i < hosts.size(); ++i) {
+            if (std::find(nodes.begin(), nodes.end(), hosts[i]) == nodes.end()) {
+                nodes.push_back(hosts[i]);
+            }
+            if (hosts[i] == own) {
+                place.local_rank += static_cast<int>(i) < rank ? 1 : 0;
+                ++place.local_size;
+            }
+        }
+        place.node = static_cast<int>(std::find(nodes.begin(), nodes.end(), own) - nodes.begin());
+        place.nodes = static_cast<int>(nodes.size());
+        return place;
+    }
+
+    /// Number of tasks of a node in Slurm's list, such as "4(x2),3".
+    [[nodiscard]] static int tasks_of_node(const std::string& list, int node) {
+        auto parts = detail::strict(std::istringstream(list));
+        int tasks = 1;
+        for (std::string part; std::getline(parts, part, ',');) {
+            int times = 1;
+            auto text = detail::strict(std::istringstream(part));
+            text >> tasks;
+            if (std::string rest; text >> rest && rest.starts_with("(x")) {
+                times = std::atoi(rest.c_str() + 2);
+            }
+            node -= times;
+            if (node < 0) {
+                break;
+            }
+        }
+        return tasks;
+    }
+
 private:
     static std::optional<int> first_of(const char* one, const char* other) {
         const auto number = launch::env_int(one);
@@ -81,44 +119,6 @@ private:
         const char* const tasks = std::getenv("SLURM_STEP_TASKS_PER_NODE");
         place.local_size = tasks_of_node(tasks != nullptr ? tasks : "1", place.node);
         return place;
-    }
-
-public:
-    /// The place of a rank by the hosts of all ranks.
-    [[nodiscard]] static RankPlace among(const std::vector<std::string>& hosts, int rank) {
-        RankPlace place{.rank = rank, .size = static_cast<int>(hosts.size()), .local_size = 0};
-        const std::string& own = hosts.at(static_cast<std::size_t>(rank));
-        std::vector<std::string> nodes; // in the order of their first ranks
-        for (std::size_t i = 0; i < hosts.size(); ++i) {
-            if (std::find(nodes.begin(), nodes.end(), hosts[i]) == nodes.end()) {
-                nodes.push_back(hosts[i]);
-            }
-            if (hosts[i] == own) {
-                place.local_rank += static_cast<int>(i) < rank ? 1 : 0;
-                ++place.local_size;
-            }
-        }
-        place.node = static_cast<int>(std::find(nodes.begin(), nodes.end(), own) - nodes.begin());
-        place.nodes = static_cast<int>(nodes.size());
-        return place;
-    }
-    /// Number of tasks of a node in Slurm's list, such as "4(x2),3".
-    [[nodiscard]] static int tasks_of_node(const std::string& list, int node) {
-        auto parts = detail::strict(std::istringstream(list));
-        int tasks = 1;
-        for (std::string part; std::getline(parts, part, ',');) {
-            int times = 1;
-            auto text = detail::strict(std::istringstream(part));
-            text >> tasks;
-            if (std::string rest; text >> rest && rest.starts_with("(x")) {
-                times = std::atoi(rest.c_str() + 2);
-            }
-            node -= times;
-            if (node < 0) {
-                break;
-            }
-        }
-        return tasks;
     }
 };
 
