@@ -203,7 +203,7 @@ TEST_CASE("Events.of_a_run_that_fails_or_makes_room_have_an_end" * doctest::time
                   report_state(run, 4);
                   for (int i = 0; i < 2; ++i) {
                       try {
-                          rtrain::detail::leave_function();
+                          rtrain::detail::leave_function(ProcessContext::current().attempt);
                       } catch (...) {
                       }
                   }
