@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives on parts of different sizes, against plain references.
-#include "../mpi/ranks.hpp"
-#include "../thrown.hpp"
+#include "support/ranks.hpp"
+#include "support/thrown.hpp"
 
 #include <rtrain/comm/communicator.hpp>
 

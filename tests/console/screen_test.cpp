@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A screen on a pseudo-terminal and elsewhere, as whoever is at the other end reads it.
-#include "../capture.hpp"
+#include "support/capture.hpp"
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/console/screen.hpp>

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import net_log  # noqa: E402
 
 BROWSERS = ["chromium-headless-shell", "chromium", "google-chrome"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trainings by rtrain::Fit (tests/mpi/fit_runs_test.cpp) that get a signal in a step and are started again, compared with
+"""Trainings by rtrain::Fit (tests/fit/runs_ranks_test.cpp) that get a signal in a step and are started again, compared with
 ones that are left alone.
 
     runs.py PROGRAM kills [--ranks N] [--variant plain|sharded] [--steps 3,8]    SIGKILL and SIGTERM; all steps by default

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // XGBoost and LightGBM in training functions and in their trainers, on 1 to 4 ranks and on several
 // nodes; the files that tests/gbdt/python_test.py compares with the libraries' own training.
-#include "../mpi/ranks.hpp"
-#include "../support.hpp"
+#include "support/ranks.hpp"
+#include "support/training.hpp"
 
 #include <rtrain/lightgbm.hpp>
 #include <rtrain/process/context.hpp>

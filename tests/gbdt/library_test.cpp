@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // XGBoost and LightGBM through their C interfaces, both in one process, without libtorch.
-#include "../thrown.hpp"
 #include "rows.hpp"
+#include "support/thrown.hpp"
 
 #include <rtrain/gbdt/early_stopping.hpp>
 #include <rtrain/gbdt/lightgbm/model.hpp>

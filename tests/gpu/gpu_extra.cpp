@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that tests/gpu does not have; a JSON line each. mpirun -n 1 or -n 2, all on one GPU.
-#include "../mixed_precision.hpp"
+// Checks that the tests of backend::Nccl do not have; a JSON line each. mpirun -n 1 or -n 2, all on
+// one GPU.
 #include "models.hpp"
+#include "support/mixed_precision.hpp"
 
 #ifdef EXTRA_ON_CPU // what can be tried of this program where there is no GPU
 #include <rtrain/backend/mpi.hpp>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// As mpi/main.cpp, but without a GPU the program says so and ends with the code of a skipped test.
+// As support/ranks_main.cpp, but without a GPU the program says so and ends with the code of a
+// skipped test.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
-#include "../mpi/together.hpp"
+#include "support/together.hpp"
 
 #include <rtrain/comm/world/mpi.hpp>
 

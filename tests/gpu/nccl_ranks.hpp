@@ -3,7 +3,7 @@
 /// How tests of backend::Nccl start it, on as many GPUs as there are.
 #pragma once
 
-#include "../support.hpp"
+#include "support/training.hpp"
 
 #include <rtrain/backend/nccl.hpp>
 #include <rtrain/trainer.hpp>

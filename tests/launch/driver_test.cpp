@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Driver waits for ranks of any program: here the shell's.
-#include "../files.hpp"
-#include "../thrown.hpp"
+#include "support/files.hpp"
+#include "support/thrown.hpp"
 
 #include <rtrain/journal/rank_logs.hpp>
 #include <rtrain/launch/driver.hpp>

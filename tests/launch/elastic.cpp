@@ -10,8 +10,8 @@
 // Each rank writes the rows of each step into rows/<epoch>-<step>-<rank>. With "bits" a model is
 // trained, and a hash of all its bits and its optimizer's is printed. With "weights" it is trained
 // by an engine, on rows that depend on nothing but the step.
-#include "../bits.hpp"
-#include "../support.hpp"
+#include "support/bits.hpp"
+#include "support/training.hpp"
 
 #ifdef RTRAIN_TEST_CSV
 #include <rtrain/data/tables/arrow.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trainings that are killed in the middle of an epoch on n ranks and go on on m, as real processes.
 // RTRAIN_TEST_ALL_PAIRS=1 in the environment takes every pair instead of a few (some minutes).
-#include "programs.hpp"
+#include "support/programs.hpp"
 
 #include <doctest/doctest.h>
 

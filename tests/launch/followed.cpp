@@ -2,7 +2,7 @@
 // A program whose run people follow: by its logs, and by its live page. Python tests run it.
 //
 //   followed <what to do, as JSON> <storage path>
-#include "../support.hpp"
+#include "support/training.hpp"
 
 #include <rtrain/base/json.hpp>
 

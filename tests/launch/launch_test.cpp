@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Both launches, on real processes: a program started alone, and the same under mpirun.
-#include "programs.hpp"
+#include "support/programs.hpp"
 
 #include <doctest/doctest.h>
 

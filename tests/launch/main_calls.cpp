@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program whose main() reads standard input, makes a configuration, restores a run, calls fit()
 // where it must not: main_test.cpp runs it.
-#include "../support.hpp"
+#include "support/training.hpp"
 
 #include <rtrain/comm/pending.hpp> // what AsyncBackend asks of SlowToJoin
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // main() runs in the driver and in every process that the driver starts: what it reads and makes
 // must be the same there.
-#include "programs.hpp"
+#include "support/programs.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the driver reads: lines of ranks, mpirun's reports of deaths, and outcomes of fit() calls.
-#include "../thrown.hpp"
+#include "support/thrown.hpp"
 
 #include <rtrain/base/json.hpp>
 #include <rtrain/launch/fit_outcome.hpp>

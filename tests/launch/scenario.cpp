@@ -3,7 +3,7 @@
 // mpirun.
 //
 //   scenario <variant> <storage path>
-#include "../support.hpp"
+#include "support/training.hpp"
 
 #include <rtrain/base/json.hpp>
 #include <rtrain/comm/communicator.hpp>
@@ -431,7 +431,8 @@ int main(int argc, char** argv) {
                 [&](auto& worker) { train_slowly(worker, storage, pace); });
             std::cout << "RESULT " << result.metrics.at("epoch") << ' '
                       << result.metrics_history.size() << std::endl;
-        } else if (variant == "nodes" || variant == "both-nodes") { // tests/nodes/cut_test.py
+        } else if (variant == "nodes" ||
+                   variant == "both-nodes") { // tests/launch/cut_nodes_test.py
             auto how = options("r", storage);
             how.scaling.num_workers = {variant == "nodes" ? 1 : 2, 3};
             how.scaling.mpirun_args = given_arguments();
@@ -467,7 +468,7 @@ int main(int argc, char** argv) {
             });
             rtrain::Trainer<>(options("r", storage)).fit(counting(1, nothing));
             std::raise(SIGTERM);
-        } else if (variant.starts_with("away-")) { // tests/nodes/away_test.py
+        } else if (variant.starts_with("away-")) { // tests/launch/away_nodes_test.py
             auto how = options("r", storage);
             how.scaling.mpirun_args = given_arguments();
             how.scaling.use_gpu = variant == "away-refuses"; // before ranks have joined the driver

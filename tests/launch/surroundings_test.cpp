@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What surrounds a run: limits, temporary directories, signals that end it, and what it says when
 // its ranks wait for each other for ever.
-#include "programs.hpp"
+#include "support/programs.hpp"
 
 #include <rtrain/train/preemption.hpp>
 

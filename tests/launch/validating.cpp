@@ -3,7 +3,7 @@
 // alone and under mpirun. Ray Train's acceptance cases for validation are among them.
 //
 //   validating <variant> <policy>[-elsewhere] <storage path>
-#include "../support.hpp"
+#include "support/training.hpp"
 
 #include <rtrain/storage/local.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Validation of checkpoints in whole runs, launched by the driver and by mpirun.
-#include "programs.hpp"
+#include "support/programs.hpp"
 
 #include <rtrain/journal/result.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Validator and its helper on real processes: this program is also the helper that it starts.
-#include "../thrown.hpp"
+#include "support/thrown.hpp"
 
 #include <rtrain/launch/validator.hpp>
 

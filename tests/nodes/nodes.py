@@ -32,7 +32,7 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from namespaces import unshared  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of `rtrain run` that need no ranks.
-#include "../files.hpp"
-#include "../thrown.hpp"
+#include "support/files.hpp"
+#include "support/thrown.hpp"
 
 #include <rtrain/program/command_line.hpp>
 #include <rtrain/program/held_ports.hpp>

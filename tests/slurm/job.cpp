@@ -2,7 +2,7 @@
 // A run of some seconds, as a job of Slurm: slurm_test.py preempts it.
 //
 //   slurm_job <steps> <storage path>
-#include "../support.hpp"
+#include "support/training.hpp"
 
 #include <chrono>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every file system behaves alike, and URIs lead to the right one.
-#include "support.hpp"
+#include "services.hpp"
 
 #include <rtrain/data/files/files.hpp>
 #include <rtrain/storage/node/random_access_file.hpp>

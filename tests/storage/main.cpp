@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define DOCTEST_CONFIG_IMPLEMENT
-#include "support.hpp"
+#include "services.hpp"
 
 #include <doctest/doctest.h>
 

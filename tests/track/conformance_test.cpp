@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rtrain's trackers in the suite for everybody's, and trackers that it must notice.
-#include "offline_files.hpp"
+#include "track/offline/offline_files.hpp"
 
 #include <rtrain/testing/tracker.hpp>
 #include <rtrain/track/files/csv.hpp>

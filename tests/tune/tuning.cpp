@@ -2,7 +2,7 @@
 // Searches over trainers, as users write them; tuning_test.cpp runs it.
 //
 //   tuning <variant> <ranks> <storage path>
-#include "../support.hpp"
+#include "support/training.hpp"
 
 #include <rtrain/tune/resources/this_machine.hpp>
 #include <rtrain/tune/schedule/asha.hpp>

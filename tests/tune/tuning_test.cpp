@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Searches over trainers, on real processes: what a trial does touches no other, and a search that
 // was killed goes on.
-#include "../capture.hpp"
-#include "../launch/programs.hpp"
+#include "support/capture.hpp"
+#include "support/programs.hpp"
 
 #include <rtrain/train/generators.hpp>
 #include <rtrain/tune/processes/trial_task.hpp>

@@ -10,7 +10,7 @@
 //   rows/<epoch>-<step>-<rank>   the rows of a step
 //   starts                       a line for each call of the training function: rank, size, process
 //   deaths, steps                when, in seconds of a clock that all processes share
-#include "../bits.hpp"
+#include "support/bits.hpp"
 
 #include <rtrain/trainer.hpp>
 

@@ -2,7 +2,7 @@
 /// @file
 /// The calls that each rank of a node has begun, in shared memory: ranks that wait for each other
 /// in different calls detect it by reading. Independent of MPI and tensors, so that ThreadSanitizer
-/// can check it (tests/comm/protocol_test.cpp).
+/// can check it (tests/comm/memory/protocol_test.cpp).
 #pragma once
 
 #include <array>

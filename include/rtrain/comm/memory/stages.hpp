@@ -2,7 +2,7 @@
 /// @file
 /// Progress of each rank, in shared memory: every exchange through shared memory waits on it.
 /// Independent of MPI and tensors, so that ThreadSanitizer can check it, with threads as ranks
-/// (tests/unit/shared_memory_test.cpp).
+/// (tests/comm/memory/shared_memory_test.cpp).
 #pragma once
 
 #include <atomic>

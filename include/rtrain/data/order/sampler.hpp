@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The rows that a rank reads: exactly those of torch.utils.data.DistributedSampler in Python, for
-/// the same seed also in the same order. tests/data/sampler/ holds Python's own output.
+/// the same seed also in the same order. tests/fixtures/sampler/ holds Python's own output.
 #pragma once
 
 #include <rtrain/base/compiled.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Comet's offline archives, compared with comet_ml 3.58.8 (tests/track/comet_test.py): a zip file
-/// of experiment.json, the run's description, and messages.json, its values line by line. Private
-/// to Comet; included by comet_definitions.hpp only.
+/// Comet's offline archives, compared with comet_ml 3.58.8 (tests/track/offline/comet_test.py): a
+/// zip file of experiment.json, the run's description, and messages.json, its values line by line.
+/// Private to Comet; included by comet_definitions.hpp only.
 #pragma once
 
 #include <rtrain/base/json.hpp>

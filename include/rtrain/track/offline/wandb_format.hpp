@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// W&B's offline file format, compared with wandb 0.31.0 (tests/track/wandb_test.py): protocol
-/// buffers in LevelDB log records
+/// W&B's offline file format, compared with wandb 0.31.0 (tests/track/offline/wandb_test.py):
+/// protocol buffers in LevelDB log records
 /// (https://github.com/google/leveldb/blob/main/doc/log_format.md), but with a plain CRC-32. Fields
 /// are those of wandb_internal.proto. Private to W&B; included by wandb_definitions.hpp only.
 #pragma once
