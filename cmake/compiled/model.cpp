@@ -8,6 +8,7 @@
 #include <rtrain/model/ddp/gradient_arena_definitions.hpp>
 #include <rtrain/model/ddp/prepared_model_definitions.hpp>
 #include <rtrain/model/lr_schedule_definitions.hpp>
+#include <rtrain/model/optimizer/node_step_definitions.hpp>
 #include <rtrain/model/optimizer/shard_step_definitions.hpp>
 #include <rtrain/model/sharded/plan/units_definitions.hpp>
 #include <rtrain/model/sharded/prepared_sharded_definitions.hpp>
