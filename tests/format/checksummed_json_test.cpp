@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include <rtrain/config/config.hpp>
 #include <rtrain/format/checksummed_json.hpp>
 
 #include <doctest/doctest.h>
