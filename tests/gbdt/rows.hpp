@@ -3,6 +3,7 @@
 /// A table for tests of the C interfaces: numbers from a seed, some of them missing.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/gbdt/row_block.hpp>
 
 #include <algorithm>

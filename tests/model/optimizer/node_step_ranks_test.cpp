@@ -5,7 +5,7 @@
 
 #include <rtrain/comm/communicator.hpp>
 #include <rtrain/model/local_sgd.hpp>
-#include <rtrain/state/object_state.hpp>
+#include <rtrain/state/optimizer_state.hpp>
 
 #include <doctest/doctest.h>
 
