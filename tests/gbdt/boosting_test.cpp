@@ -236,11 +236,12 @@ TEST_CASE("Boosting.lightgbm_refuses_bad_input" * doctest::timeout(120)) {
     CHECK(code([](R& run) { run.params["machines"] = "a:1,b:2"; }) == "RT-G10");
     if (launch::ranks().value_or(1) > 1) {
         CHECK(code([](R& run) { run.params["tree_learner"] = "serial"; }) == "RT-G10");
+        CHECK(code([](R& run) { run.params["tree_learner"] = "feature"; }) == "RT-G10");
     }
 }
 
 TEST_CASE("Boosting.lightgbm_learners_train_one_model" * doctest::timeout(120)) {
-    for (const char* const learner : {"data", "feature", "voting"}) {
+    for (const char* const learner : {"data", "voting"}) {
         const test::Directory directory("boosting");
         Boosted<gbdt::lightgbm::Library> run{.directory = directory.path()};
         run.options.ranks = gbdt::Ranks::all;

@@ -158,10 +158,7 @@ private:
                 static_cast<std::size_t>(std::ranges::find(names, name) - names.begin()));
         }
         const Team& team = ranks_->team();
-        const typename TableReader<Value>::Part part =
-            Library::reads_all(parameters)
-                ? typename TableReader<Value>::Part{}
-                : typename TableReader<Value>::Part{.number = team.rank, .of = team.size};
+        const typename TableReader<Value>::Part part{.number = team.rank, .of = team.size};
         for (const std::string& name : names) {
             auto rows = std::make_unique<TableReader<Value>>(data.at(name), options_.columns(),
                                                              part, Library::classes(parameters));

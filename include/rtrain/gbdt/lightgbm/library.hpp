@@ -245,10 +245,6 @@ struct Library {
         const std::string classes = value_of(parameters, "num_class");
         return classes.empty() ? 0 : std::stoll(classes);
     }
-    /// True if each rank that trains reads all rows.
-    [[nodiscard]] static bool reads_all(const Parameters& parameters) {
-        return value_of(parameters, "tree_learner").starts_with("feature");
-    }
 
 private:
     [[nodiscard]] static std::string
@@ -281,10 +277,12 @@ private:
                 throw reserved_parameter(key, advice);
             }
         }
-        if (name == "tree_learner" && value == "serial" && team.size > 1) {
+        if (name == "tree_learner" && team.size > 1 &&
+            (value == "serial" || value.starts_with("feature"))) {
             throw reserved_parameter(
-                key, "serial trains a separate model on each of several ranks: use \"data\", "
-                     "\"feature\" or \"voting\"");
+                key, detail::concat("use \"data\" or \"voting\" on several ranks: ",
+                                    value == "serial" ? "serial trains a model on each of them"
+                                                      : "LightGBM's C interface refuses feature"));
         }
     }
 };

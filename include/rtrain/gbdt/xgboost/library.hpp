@@ -179,8 +179,6 @@ struct Library {
         const bool is_multi = value_of(parameters, "objective").starts_with("multi:");
         return is_multi && !classes.empty() ? std::stoll(classes) : 0;
     }
-    /// True if each rank that trains reads all rows.
-    [[nodiscard]] static bool reads_all(const Parameters& /*parameters*/) { return false; }
 };
 
 } // namespace rtrain::gbdt::xgboost
