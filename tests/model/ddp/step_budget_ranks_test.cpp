@@ -88,6 +88,9 @@ Counts counts_of(Ranks& ranks, const std::function<torch::Tensor(const torch::Te
 
 TEST_CASE("StepBudget.a_prepared_model_adds_few_operators_and_allocations") {
     Ranks ranks;
+    if (ranks.mpi->local_size() < ranks.size()) {
+        return; // between nodes, buckets are copied
+    }
     const auto nothing = [] {};
     const auto module = make_small();
     torch::optim::SGD sgd(module->parameters(), 1e-3);
