@@ -96,7 +96,7 @@ TEST_CASE("Fit.averages_of_weights_are_torch_s" * doctest::timeout(60)) {
         CHECK(near(norm->running_mean, expected.at("mean")[0]));
         CHECK(near(norm->running_var, expected.at("variance")[0]));
         CHECK(joined(net->parameters()).equal(own));
-        worker.report({{"done", 1}});
+        worker.report({{"loss", 1}});
     });
 }
 

@@ -6,7 +6,7 @@ ones that are left alone.
     runs.py PROGRAM kills [--ranks N] [--variant plain|sharded] [--steps 3,8]    SIGKILL and SIGTERM; all steps by default
     runs.py PROGRAM elastic                                                      killed on some ranks, resumed on others
 
-Weights, steps, metrics, the reason to stop and a callback's counter must be equal; with the same ranks to the bit.
+Steps, metrics, the reason to stop and a callback's counter must be equal; with the same ranks weights, too, to the bit.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def elastic(options, root):
                                             (2, 3, signal.SIGTERM, 27)):
         end = interrupted(options.program, "elastic", root / f"{ranks}-{resumed_on}", ranks, resumed_on,
                           signal=int(number), step=step)
-        if end != expected:
+        if end.split()[1:] != expected.split()[1:]:  # without the bits of weights: sums have another order
             failed.append(f"from {ranks} to {resumed_on} ranks: {end.split()}")
     return failed
 
