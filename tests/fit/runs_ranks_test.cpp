@@ -19,7 +19,6 @@
 
 using namespace rtrain;
 using test::code_of;
-using test::contains;
 
 namespace fit_test {
 
