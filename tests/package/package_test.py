@@ -139,7 +139,7 @@ def install_only(full_install):
     found = f"-DCMAKE_PREFIX_PATH={moved}"
     use("found", block("Install, then find_package", "cmake"), found)
     said = configure("unknown", "find_package(rtrain REQUIRED COMPONENTS c)", found, succeeds=False)
-    assert "rtrain has no component c; it has core, nccl, arrow, images, https, stacktrace, module" in " ".join(said.split()), said
+    assert "rtrain has no component c; it has core, nccl, arrow, images, https, stacktrace, xgboost, lightgbm, module" in " ".join(said.split()), said
     said = configure("make", block("Components", "cmake").replace("https", "module"), found, "-G",
                      "Unix Makefiles", succeeds=False)
     assert "rtrain's component module needs" in said and "the generator Ninja" in said, said
@@ -398,7 +398,8 @@ def vcpkg():
     assert manifest["license"] == "Apache-2.0"
     config = (SOURCE / "cmake/rtrainConfig.cmake.in").read_text()
     components = re.search(r"foreach\(rtrain_file (.*)\)", config)[1].lower().split()
-    components.remove("module")  # needs no package
+    for name in ("module", "xgboost", "lightgbm"):  # needs no package; pip's
+        components.remove(name)
     assert sorted(manifest["features"]) == sorted(components), components
     for entry in [manifest, *manifest["features"].values()]:
         assert entry["description"]
