@@ -329,7 +329,8 @@ TEST_CASE("Program.a_trainer_throws_what_a_script_has_failed_of") {
 TEST_CASE("Program.each_start_has_a_new_port") {
     const test::Directory storage("program-ports");
     auto options = script(storage, "echo $MASTER_PORT >> $STORAGE/$RANK; "
-                                   "[ $TORCHELASTIC_RESTART_COUNT = 2 ] || kill -KILL $$");
+                                   "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; "
+                                   "[ $RANK = 0 ] || exec sleep 100; kill -KILL $$");
     options.run.failure.max_failures = 2;
     options.run.failure.controller_failure_limit = 0; // a death is no failed start
     (void)ProgramTrainer(options).fit();
