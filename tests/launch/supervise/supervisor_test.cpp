@@ -128,12 +128,12 @@ private:
         });
     }
 
-    boost::asio::io_context io_;
-    boost::asio::signal_set children_;
-    std::vector<std::unique_ptr<Supervisor>> runs_;
     std::vector<RunEnd> ends_;
     std::map<std::pair<int, OutputStream>, std::vector<std::string>> lines_;
     std::size_t over_ = 0;
+    boost::asio::io_context io_;
+    boost::asio::signal_set children_;
+    std::vector<std::unique_ptr<Supervisor>> runs_; // uses all others
 };
 
 } // namespace
