@@ -661,6 +661,30 @@ TEST_CASE("Fit.serves_trainers_one_after_the_other" * doctest::timeout(60)) {
     CHECK(inner == "RT-C23");
 }
 
+namespace {
+
+/// Notes whether libtorch looks for anomalies, which makes each operator slow.
+struct Noting : Classifier {
+    using Classifier::Classifier;
+    at::Tensor training_step(const data::Batch& batch, Step& step) {
+        looks = torch::autograd::AnomalyMode::is_enabled();
+        return Classifier::training_step(batch, step);
+    }
+    static inline bool looks = false;
+};
+
+} // namespace
+
+TEST_CASE("Fit.looks_for_anomalies_only_if_asked" * doctest::timeout(60)) {
+    const test::Directory directory("fit-anomalies");
+    for (const bool is_asked : {false, true}) {
+        const Trained<> training{.directory = directory.path(), .name = is_asked ? "asked" : "not"};
+        (void)training.run(
+            Fit<Noting>{{.max_epochs = 1, .batch_size = batch_size, .detect_anomaly = is_asked}});
+        CHECK(Noting::looks == is_asked);
+    }
+}
+
 TEST_CASE("Fit.repeats_rows_so_that_each_rank_has_one" * doctest::timeout(60)) {
     const test::Directory directory("fit-row");
     Trainer<> trainer({.config = {{"lr", 0.05}},
