@@ -115,6 +115,9 @@ public:
         : Error(CodeOf<ErrorClass::preemption>(own_code).text(), message) {}
 };
 
+/// Exit code of a program whose run was preempted (EX_TEMPFAIL of sysexits.h): run it again.
+inline constexpr int preempted_exit_code = 75;
+
 /// Thrown by `Trainer::fit` when the training function failed on one or more ranks.
 class TrainingFailedError : public Error {
 public:

@@ -4,45 +4,33 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/process/os/descriptor.hpp>
 #include <rtrain/process/os/environment.hpp>
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/program/program_path.hpp>
+#include <rtrain/storage/file/mapping.hpp>
 
 #include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <system_error>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 namespace rtrain::program {
 
 /// True if a file is an executable that contains rtrain's trainer: it has the name of a variable
 /// that only ranks of its driver use.
 [[nodiscard]] inline bool is_rtrain_program(const std::string& path) {
-    const process::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    struct stat state {};
-    if (file.get() < 0 || ::fstat(file.get(), &state) != 0 || state.st_size <= 0) {
-        return false;
-    }
-    const auto size = static_cast<std::size_t>(state.st_size);
-    void* const bytes = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-    if (bytes == MAP_FAILED) { // NOLINT: a cast in the macro
-        return false;
-    }
     constexpr std::string_view elf = "\x7f"
                                      "ELF";
     constexpr std::string_view marker("RTRAIN_SESSION_FIT", 19); // with its null
-    const bool found = size > elf.size() && std::memcmp(bytes, elf.data(), elf.size()) == 0 &&
-                       ::memmem(bytes, size, marker.data(), marker.size()) != nullptr;
-    ::munmap(bytes, size);
-    return found;
+    try {
+        const storage::Mapping file(path);
+        const std::string_view bytes(file.data(), file.bytes().size());
+        return bytes.starts_with(elf) && bytes.find(marker) != std::string_view::npos;
+    } catch (const StorageError&) { // one that may be executed, but not read
+        return false;
+    }
 }
 
 /// Throws ConfigError [RT-E11] if a launcher has started this process as a rank.

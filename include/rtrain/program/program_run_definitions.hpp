@@ -62,9 +62,8 @@ namespace internal {
 /// The exit code of a tool that ran the program.
 [[nodiscard]] inline int status_of(const Failure& failure, int of_rank) {
     constexpr int hung = 128 + SIGABRT;
-    constexpr int preempted = 75;
     if (failure.code == PreemptionError::own_code) {
-        return preempted;
+        return preempted_exit_code;
     }
     if (failure.kind == Failure::Kind::hang) {
         return hung;

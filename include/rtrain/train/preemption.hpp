@@ -20,9 +20,6 @@ struct PreemptionInfo {
     double seconds_left = 0;
 };
 
-/// Exit code of a program whose run was preempted (EX_TEMPFAIL of sysexits.h): run it again.
-inline constexpr int preempted_exit_code = 75;
-
 namespace detail {
 
 /// Thrown out of the training function once the state is saved. Not a std::exception, so that the
