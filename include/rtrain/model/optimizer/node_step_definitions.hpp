@@ -86,14 +86,13 @@ sliced(torch::optim::Optimizer& optimizer, std::size_t moments) {
 /// A number that differs where ranks would not step the same; 0 if this one cannot step slices.
 RTRAIN_DOOR std::uint64_t digest_of(torch::optim::Optimizer& optimizer, const NodeCopy& copy,
                                     std::size_t moments) {
-    std::uint64_t digest = 14695981039346656037U;
+    std::uint64_t digest = hash_of_nothing;
     bool can = moments <= copy.moments();
-    const auto add = [&](std::uint64_t number) { digest = (digest ^ number) * 1099511628211U; };
     each_parameter(optimizer, [&](const at::Tensor& parameter, auto& group) {
         const auto* const member = copy.find(parameter);
         if (member != nullptr && parameter.grad().defined()) {
-            add(member->offset);
-            add(std::bit_cast<std::uint64_t>(group.options().get_lr()));
+            digest = hashed(digest, member->offset);
+            digest = hashed(digest, std::bit_cast<std::uint64_t>(group.options().get_lr()));
             can = can && parameter.const_data_ptr() == copy.view(*member, 0);
         }
     });

@@ -11,6 +11,8 @@
 
 namespace rtrain::detail {
 
+/// The hash of an empty sequence, for hashed().
+inline constexpr std::uint64_t hash_of_nothing = 14695981039346656037U;
 /// Appends `number` to the sequence that `hash` is a hash of: FNV-1a, a number at a time.
 [[nodiscard]] constexpr std::uint64_t hashed(std::uint64_t hash, std::uint64_t number) {
     return (hash ^ number) * 1099511628211U;
@@ -87,7 +89,7 @@ private:
     static constexpr std::size_t most = std::size_t{1} << 16; ///< recorded per pass
 
     [[nodiscard]] static std::int64_t hash_of(const std::vector<std::size_t>& units) {
-        std::uint64_t hash = 14695981039346656037U;
+        std::uint64_t hash = hash_of_nothing;
         for (const std::size_t unit : units) {
             hash = hashed(hash, unit);
         }
