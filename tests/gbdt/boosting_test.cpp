@@ -4,6 +4,8 @@
 #include "support/ranks.hpp"
 #include "support/training.hpp"
 
+#include <rtrain/gbdt/booster.hpp>
+#include <rtrain/gbdt/row_batches.hpp>
 #include <rtrain/lightgbm.hpp>
 #include <rtrain/process/context.hpp>
 #include <rtrain/xgboost.hpp>

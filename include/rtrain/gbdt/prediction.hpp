@@ -5,11 +5,9 @@
 
 #include <rtrain/data/batch/batch.hpp>
 #include <rtrain/data/batch/numeric_columns.hpp>
-#include <rtrain/data/batches.hpp>
 #include <rtrain/data/dataset/dataset.hpp>
-#include <rtrain/data/order/permuted.hpp>
-#include <rtrain/data/order/position.hpp>
 #include <rtrain/gbdt/names.hpp>
+#include <rtrain/gbdt/row_batches.hpp>
 #include <rtrain/gbdt/row_block.hpp>
 
 #include <ATen/Functions.h>
@@ -18,7 +16,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,10 +64,7 @@ struct PredictOptions {
 template <class Predict>
 [[nodiscard]] at::Tensor predict_all(const data::Dataset& rows, const Predict& predict) {
     constexpr std::int64_t block_rows = 8192;
-    const data::Batches batches({.dataset = rows.uncounted() != nullptr ? rows.counted() : rows,
-                                 .policy = data::Permuted{}},
-                                {.size = block_rows, .each_row_once = true},
-                                std::make_shared<data::Position>());
+    const data::Batches batches = batches_in_order(rows, block_rows);
     std::vector<at::Tensor> parts;
     for (const data::Batch& batch : batches) {
         parts.push_back(predict(batch));

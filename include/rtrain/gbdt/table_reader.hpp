@@ -6,14 +6,12 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/known_names.hpp>
 #include <rtrain/data/batch/batch.hpp>
-#include <rtrain/data/batch/batch_options.hpp>
 #include <rtrain/data/batch/numeric_columns.hpp>
 #include <rtrain/data/batches.hpp>
 #include <rtrain/data/dataset/dataset.hpp>
-#include <rtrain/data/order/permuted.hpp>
-#include <rtrain/data/order/position.hpp>
 #include <rtrain/gbdt/names.hpp>
 #include <rtrain/gbdt/options.hpp>
+#include <rtrain/gbdt/row_batches.hpp>
 #include <rtrain/gbdt/row_block.hpp>
 
 #include <ATen/Functions.h>
@@ -25,7 +23,6 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
-#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -118,9 +115,7 @@ public:
 
     void rewind() override {
         at_.reset();
-        batches_.emplace(data::ShardSpec{.dataset = rows_, .policy = data::Permuted{}},
-                         data::BatchOptions{.size = block_rows, .each_row_once = true},
-                         std::make_shared<data::Position>());
+        batches_.emplace(batches_in_order(rows_, block_rows));
         at_.emplace(batches_->begin());
         row_ = 0;
     }

@@ -87,13 +87,9 @@ public:
     /// Returns the model in a checkpoint. Throws CheckpointError [RT-G14], ModelError [RT-G11].
     [[nodiscard]] static Booster get_model(const Checkpoint& checkpoint,
                                            const std::string& filename = Library::filename) {
-        const auto file = checkpoint.as_directory() / filename;
-        if (!std::filesystem::exists(file)) {
-            throw CheckpointError("RT-G14", detail::concat(checkpoint.uri(), " has no ", filename,
-                                                           "; pass a checkpoint of ", Library::name,
-                                                           ", and the file's name in it"));
-        }
-        return Booster::load(file);
+        return Booster::load(gbdt::model_file(
+            checkpoint, filename,
+            detail::concat("pass a checkpoint of ", Library::name, ", and the file's name in it")));
     }
 
     /// The parts of a search: `Tuner{trainer.runner(), trainer.function(), options}`, whose space

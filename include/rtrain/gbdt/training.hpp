@@ -85,6 +85,18 @@ private:
     std::unique_ptr<comm::Communicator> members_;
 };
 
+/// Returns the path of the model in a checkpoint. Throws CheckpointError [RT-G14], with `advice`,
+/// if it has none.
+[[nodiscard]] inline std::filesystem::path
+model_file(const Checkpoint& checkpoint, const std::string& filename, const std::string& advice) {
+    auto file = checkpoint.as_directory() / filename;
+    if (!std::filesystem::exists(file)) {
+        throw CheckpointError("RT-G14",
+                              detail::concat(checkpoint.uri(), " has no ", filename, "; ", advice));
+    }
+    return file;
+}
+
 /// The training of one model, on all ranks of a run.
 template <class Library>
 class Boosting {
@@ -105,7 +117,6 @@ public:
         if (ranks_->trains() && round_ < options_.num_boost_round) {
             learner_ = std::make_unique<typename Library::Learner>(input(parameters, data));
         }
-        resumed_.reset();
     }
 
     /// Trains the remaining rounds; returns the model on all ranks. Collective.
@@ -131,15 +142,10 @@ private:
         if (!checkpoint) {
             return;
         }
-        const auto file = checkpoint->as_directory() / filename_;
-        if (!std::filesystem::exists(file)) {
-            throw CheckpointError("RT-G14",
-                                  detail::concat(checkpoint->uri(), " has no ", filename_,
-                                                 "; resume from a checkpoint of ", Library::name));
-        }
+        const auto file = model_file(*checkpoint, filename_,
+                                     detail::concat("resume from a checkpoint of ", Library::name));
         content_ = storage::read_file(file);
         const Booster resumed(content_, file.string());
-        resumed_ = content_;
         round_ = resumed.rounds();
         saved_round_ = round_;
         early_.restore(checkpoint->metadata());
@@ -148,7 +154,7 @@ private:
     [[nodiscard]] LearnerInput<Value> input(const Parameters& parameters,
                                             const data::Datasets& data) const {
         LearnerInput<Value> input{.parameters = parameters, .team = ranks_->team()};
-        input.resumed = resumed_.value_or("");
+        input.resumed = content_;
         std::vector<std::string> names{options_.dtrain};
         for (const std::string& name : options_.evals) {
             if (std::ranges::find(names, name) == names.end()) {
@@ -246,7 +252,6 @@ private:
     int saved_round_ = -1;
     Config metrics_; ///< of the previous round
     EarlyStopping early_;
-    std::optional<std::string> resumed_;
     std::string content_; ///< of the newest saved model; on rank 0
     std::optional<storage::ProcessDirectory> directory_;
     std::unique_ptr<Learner> learner_; ///< null on ranks that do not train

@@ -5,6 +5,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/comm/communicator.hpp>
+#include <rtrain/gbdt/booster.hpp>
 #include <rtrain/gbdt/learner.hpp>
 #include <rtrain/gbdt/lightgbm/model.hpp>
 #include <rtrain/gbdt/lightgbm/network.hpp>
@@ -31,38 +32,28 @@
 namespace rtrain::gbdt::lightgbm {
 
 /// A model of LightGBM, trained or loaded.
-class Booster {
+class Booster : public BoosterBase<Booster, Model> {
 public:
+    static constexpr at::ScalarType scalar_type = at::kDouble; ///< of features and predictions
+
     /// Throws ModelError [RT-G11]. `name`: for messages.
     explicit Booster(const std::string& content, const std::string& name = "the model")
-        : model_(std::make_shared<Model>(content, name)) {}
-    /// Loads a model file. Throws ModelError [RT-G11].
-    [[nodiscard]] static Booster load(const std::filesystem::path& file) {
-        return Booster(storage::read_file(file), file.string());
-    }
+        : BoosterBase(std::make_shared<Model>(content, name)) {}
     /// Saves a model file, which Python's lightgbm loads, too.
     void save(const std::filesystem::path& file) const {
         storage::replace_file(file, model_->saved());
     }
 
-    /// Returns predictions: float64 of shape (rows), or (rows, outputs). Throws DataError [RT-G5].
-    [[nodiscard]] at::Tensor predict(const data::Batch& batch,
-                                     const PredictOptions& options = {}) const {
-        return predict(features_from(batch, model_->feature_names(), at::kDouble), options);
-    }
-    [[nodiscard]] at::Tensor predict(const data::Dataset& rows,
-                                     const PredictOptions& options = {}) const {
-        return predict_all(rows, [&](const data::Batch& batch) { return predict(batch, options); });
-    }
+    using BoosterBase::predict;
     /// The same for features of shape (rows, features).
     [[nodiscard]] at::Tensor predict(const at::Tensor& features,
                                      const PredictOptions& options = {}) const {
-        const at::Tensor values = features.to(at::kDouble).contiguous();
+        const at::Tensor values = features.to(scalar_type).contiguous();
         const std::vector<double> made =
             model_->predict(values.const_data_ptr<double>(), values.size(0),
                             options.margin ? Predict::raw_score : Predict::normal, options.rounds);
         const at::Tensor rows =
-            at::tensor(made, at::kDouble).view({values.size(0), -1}); // rows of outputs
+            at::tensor(made, scalar_type).view({values.size(0), -1}); // rows of outputs
         return rows.size(1) == 1 ? rows.squeeze(1) : rows;
     }
 
@@ -71,13 +62,6 @@ public:
     feature_importance(const std::string& type = "split") const {
         return model_->importance(type);
     }
-    [[nodiscard]] std::vector<std::string> feature_names() const { return model_->feature_names(); }
-    [[nodiscard]] int rounds() const { return model_->rounds(); }
-    /// The content of a model file.
-    [[nodiscard]] std::string content() const { return model_->saved(); }
-
-private:
-    std::shared_ptr<Model> model_;
 };
 
 /// rtrain's collectives, as LightGBM calls them.

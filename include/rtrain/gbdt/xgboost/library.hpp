@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/gbdt/booster.hpp>
 #include <rtrain/gbdt/learner.hpp>
 #include <rtrain/gbdt/names.hpp>
 #include <rtrain/gbdt/parameters.hpp>
@@ -32,38 +33,28 @@
 namespace rtrain::gbdt::xgboost {
 
 /// A model of XGBoost, trained or loaded.
-class Booster {
+class Booster : public BoosterBase<Booster, Model> {
 public:
+    static constexpr at::ScalarType scalar_type = at::kFloat; ///< of features and predictions
+
     /// Throws ModelError [RT-G11]. `name`: for messages.
     explicit Booster(const std::string& content, const std::string& name = "the model")
-        : model_(std::make_shared<Model>()) {
+        : BoosterBase(std::make_shared<Model>()) {
         model_->load(content, name);
-    }
-    /// Loads a model file, in any of XGBoost's formats. Throws ModelError [RT-G11].
-    [[nodiscard]] static Booster load(const std::filesystem::path& file) {
-        return Booster(storage::read_file(file), file.string());
     }
     /// Saves a model file, which Python's xgboost loads, too.
     void save(const std::filesystem::path& file) const {
         storage::replace_file(file, model_->saved(file.extension() == ".json" ? "json" : "ubj"));
     }
 
-    /// Returns predictions: float32 of shape (rows), or (rows, outputs). Throws DataError [RT-G5].
-    [[nodiscard]] at::Tensor predict(const data::Batch& batch,
-                                     const PredictOptions& options = {}) const {
-        return predict(features_from(batch, model_->feature_names(), at::kFloat), options);
-    }
-    [[nodiscard]] at::Tensor predict(const data::Dataset& rows,
-                                     const PredictOptions& options = {}) const {
-        return predict_all(rows, [&](const data::Batch& batch) { return predict(batch, options); });
-    }
+    using BoosterBase::predict;
     /// The same for features of shape (rows, features).
     [[nodiscard]] at::Tensor predict(const at::Tensor& features,
                                      const PredictOptions& options = {}) const {
-        const at::Tensor values = features.to(at::kFloat).contiguous();
+        const at::Tensor values = features.to(scalar_type).contiguous();
         const Predictions made = model_->predict(values.const_data_ptr<float>(), values.size(0),
                                                  options.margin, options.rounds);
-        const at::Tensor rows = at::empty({made.rows, made.columns}, at::kFloat);
+        const at::Tensor rows = at::empty({made.rows, made.columns}, scalar_type);
         std::copy_n(made.values, made.rows * made.columns, rows.mutable_data_ptr<float>());
         return made.columns == 1 ? rows.squeeze(1) : rows;
     }
@@ -73,13 +64,6 @@ public:
     feature_importance(const std::string& type = "weight") const {
         return model_->importance(type);
     }
-    [[nodiscard]] std::vector<std::string> feature_names() const { return model_->feature_names(); }
-    [[nodiscard]] int rounds() const { return model_->rounds(); }
-    /// The content of a model file.
-    [[nodiscard]] std::string content() const { return model_->saved(); }
-
-private:
-    std::shared_ptr<Model> model_;
 };
 
 /// XGBoost in a training.

@@ -152,9 +152,6 @@ public:
         }
     }
 
-    /// The names of parameters that XGBoost ignores.
-    /// Throws ConfigError [RT-G6] for a parameter that XGBoost does not have.
-
     /// The configuration of the library, as JSON.
     [[nodiscard]] std::string config() const {
         bst_ulong length = 0;
