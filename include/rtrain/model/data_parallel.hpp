@@ -5,11 +5,10 @@
 
 #include <rtrain/backend/policy.hpp>
 #include <rtrain/backend/the_backend.hpp>
-#include <rtrain/model/amp/forward.hpp>
 #include <rtrain/model/ddp/engine_for.hpp>
+#include <rtrain/model/ddp/prepared_call.hpp>
 #include <rtrain/model/ddp/prepared_model.hpp>
 #include <rtrain/model/options/options.hpp>
-#include <rtrain/process/status/user_call.hpp>
 
 #include <c10/util/typeid.h>
 #include <torch/nn/module.h>
@@ -68,29 +67,8 @@ public:
     /// @endcode
     template <std::invocable Function>
     decltype(auto) call(Function&& function) {
-        const auto forward = [&]() -> decltype(auto) {
-            try {
-                return std::forward<Function>(function)();
-            } catch (...) {
-                prepared_->explain_failure();
-                throw;
-            }
-        };
-        const UserCall::In in(UserCall::forward, prepared_->next_pass());
-        prepared_->begin_forward();
-        using Output = decltype(forward());
-        if constexpr (std::is_void_v<Output>) {
-            detail::run_forward(options().autocast, *module_, forward);
-            prepared_->end_forward_without_tensors("void");
-        } else if constexpr (std::is_object_v<Output>) {
-            auto output = detail::run_forward(options().autocast, *module_, forward);
-            end_forward(output);
-            return output;
-        } else {
-            auto&& output = detail::run_forward(options().autocast, *module_, forward);
-            end_forward(output);
-            return static_cast<Output>(output);
-        }
+        return detail::call_prepared(*prepared_, *module_, std::forward<Function>(function),
+                                     [this](auto& output) { end_forward(output); });
     }
 
     [[nodiscard]] M* operator->() const noexcept { return module_.get(); }

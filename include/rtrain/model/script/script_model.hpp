@@ -4,12 +4,10 @@
 #pragma once
 
 #include <rtrain/data/batch/each_tensor.hpp>
-#include <rtrain/model/amp/forward.hpp>
-#include <rtrain/model/ddp/prepared_model.hpp>
+#include <rtrain/model/ddp/prepared_call.hpp>
 #include <rtrain/model/script/named_argument.hpp>
 #include <rtrain/model/script/script_module.hpp>
 #include <rtrain/model/script/values.hpp>
-#include <rtrain/process/status/user_call.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function.h>
@@ -63,19 +61,10 @@ public:
         if (!prepared) {
             return run();
         }
-        const UserCall::In in(UserCall::forward, prepared->next_pass());
-        prepared->begin_forward();
-        Other output = [&] {
-            try {
-                return detail::run_forward(prepared->options().autocast, *this, run);
-            } catch (...) {
-                prepared->explain_failure();
-                throw;
-            }
-        }();
-        detail::each_tensor(output,
-                            [&](const at::Tensor& tensor) { prepared->end_forward(tensor); });
-        return output;
+        return detail::call_prepared(*prepared, *this, run, [&](const Other& output) {
+            detail::each_tensor(output,
+                                [&](const at::Tensor& tensor) { prepared->end_forward(tensor); });
+        });
     }
 
 private:
