@@ -67,7 +67,7 @@ struct TrainCharLm {
         }
     }
 
-    /// The characters of all verses, one behind the other, in columns of `length`.
+    /// The characters of all verses, one after the other, in columns of `length`.
     static torch::Tensor windows_of(const torch::Tensor& ids, std::int64_t length) {
         const std::int64_t windows = ids.size(0) / length;
         return ids.slice(0, 0, windows * length).view({windows, length}).t().contiguous();

@@ -4,7 +4,7 @@
 //   ./fashion_mnist                 two ranks on this machine
 //   mpirun -n 4 ./fashion_mnist     four ranks
 //
-// Expected at the end: test accuracy of 88 % or more. Run again, it goes on where it stopped.
+// Expected at the end: test accuracy of 88 % or more. Run again, it resumes where it stopped.
 #include <rtrain/trainer.hpp>
 
 #include <boost/describe/class.hpp>

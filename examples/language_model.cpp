@@ -153,7 +153,7 @@ private:
         return nn::functional::cross_entropy(logits.flatten(0, 1), windows.slice(1, 1).flatten());
     }
 
-    /// The characters of all verses, one behind the other, in rows of `length`.
+    /// The characters of all verses, one after the other, in rows of `length`.
     static torch::Tensor windows_of(const torch::Tensor& ids, std::int64_t length) {
         const std::int64_t windows = ids.size(0) / length;
         return ids.slice(0, 0, windows * length).view({windows, length});

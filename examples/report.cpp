@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes report.html, a page that shows a run, into the run's directory anew, for example while it
-// goes on, or after its first rank was killed.
+// continues, or after its first rank was killed.
 #include <rtrain/track/run_report.hpp>
 #ifdef RTRAIN_EXAMPLE_ARROW // s3://... and others
 #include <rtrain/storage/arrow.hpp>

@@ -6,7 +6,7 @@
 //   ./tune_pbt cifar-10-batches-bin    CIFAR-10 as distributed in binary, or what has its format
 //   ./tune_pbt write images 12000      writes such: images of Fashion-MNIST, in three colours
 //
-// Behind the directory: trials, epochs, images to learn from, at most. Run again, it goes on where
+// After the directory: trials, epochs, images to learn from, at most. Run again, it resumes where
 // it stopped.
 #include <rtrain/tune/schedule/pbt.hpp>
 #include <rtrain/tuner.hpp>

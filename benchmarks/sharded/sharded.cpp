@@ -8,7 +8,7 @@
 //   mpirun -n 2 ./sharded disk mlp 2048 6 64 20 /scratch
 //
 // MODEL: mlp, linear layers; gpt, blocks of causal attention, of BATCH sequences of 128 vectors.
-// MODE: dataparallel, sharded, stepping (step_in_backward); with -autocast behind it, in bfloat16;
+// MODE: dataparallel, sharded, stepping (step_in_backward); followed by -autocast, in bfloat16;
 // dataparallel-separate, without steps of the node;
 // bfloat16, that is sharded-autocast with weights in it; gradients, that is Shard::gradients,
 // which differs on nodes that tests/nodes/nodes.py plays. `operators`: what gathering on use adds

@@ -36,7 +36,7 @@ TEST_CASE("Failure.what_was_written_before_it_had_all_its_fields_is_read") {
     // And what is to come.
     CHECK(failure_from({{"code", "RT-D1"}, {"message", "why"}, {"how", "melted"}}).kind ==
           Kind::threw);
-    // Who was built before reads what a rank says of an exception: these two fields, and no others.
+    // Older builds read these two fields of what a rank says about an exception, and no others.
     CHECK(to_json(Failure{.kind = Kind::interrupted, .code = "RT-X1", .message = "why"}).size() ==
           2);
     CHECK(to_json(Failure{.code = "RT-T2", .message = "why"}).size() == 2);

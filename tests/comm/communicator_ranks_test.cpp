@@ -203,7 +203,7 @@ TEST_CASE("Communicator.who_has_nothing_more_to_send_may_leave" * doctest::timeo
             CHECK(x[0].item<int>() == rank);
         }
     }
-    SUBCASE("while a broadcast is on its way behind it") { // from 0 by 2 to 3
+    SUBCASE("while a broadcast follows it") { // from 0 by 2 to 3
         if (mpi.rank() == 2) {
             std::this_thread::sleep_for(longer_than_the_grace);
         }

@@ -111,7 +111,7 @@ TEST_CASE("Batches.without_rows_do_not_end_the_epoch") {
     auto batches = batches_at(position);
     CHECK(pass(batches) == std::vector<std::vector<std::int64_t>>{{0}, {}, {5}, {}, {}, {10}});
     CHECK(batches.epoch() == 1);
-    // A run goes on behind an empty batch as behind any other.
+    // A run resumes after an empty batch as after any other.
     std::vector<std::int64_t> places;
     for (auto& batch : batches) {
         places.push_back(position->samples);

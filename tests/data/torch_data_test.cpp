@@ -73,7 +73,7 @@ TEST_CASE("TorchData.loader_gets_a_distributed_sampler") {
         {.epoch = {.rank = 1, .size = 2}, .position = std::make_shared<data::Position>()});
     CHECK(rows_of(made) == std::vector<std::int64_t>{1, 3, 5, 7, 9, 0});
 
-    // It goes on behind the rows that all ranks have taken.
+    // It resumes after the rows that all ranks have taken.
     auto resumed = data::make_distributed_loader(
         dataset(), torch::data::DataLoaderOptions(2),
         {.epoch = {.rank = 1, .size = 2},

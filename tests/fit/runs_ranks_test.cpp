@@ -82,7 +82,7 @@ TEST_CASE("Fit.gives_the_module_its_own_configuration" * doctest::timeout(60)) {
     CHECK(!std::filesystem::exists(directory.path() / "key"));
 }
 
-/// In a program of its own: the processes of trials run all that is before their search.
+/// Runs alone: each trial's process repeats the test cases before its search.
 TEST_CASE("Fit.is_tuned_with_asha" * doctest::skip() * doctest::timeout(120)) {
     const test::Directory directory("fit-asha");
     Tuner tuner{Trainer<>(typed_options(directory.path(), "unused")),

@@ -68,5 +68,5 @@ TEST_CASE("Json.lines_that_are_no_object_are_errors") {
         CHECK_FALSE(error(text) == "no error");
     }
     CHECK(contains(error("{\"a\":" + std::string(100'000, '[')), "too deeply"));
-    CHECK(error("{\"a\":1}") == "no error"); // it goes on behind errors
+    CHECK(error("{\"a\":1}") == "no error"); // it can be used after errors
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Ranks of examples/boosting.cpp, which trains XGBoost and LightGBM on two ranks, are killed: the run restarts once,
-names the rank, and ends with as many rounds and the same metrics as one that nobody disturbs.
+names the rank, and ends with as many rounds and the same metrics as an undisturbed one.
 
 Usage: kill_test.py BOOSTING CSV [--kills N] [--seed S]
 """

@@ -49,7 +49,7 @@ def main():
             "the last report": "RESULT 40" in said,
         }
         if case == "lost":
-            checks["it goes on with one rank"] = "SIZE 1" in said
+            checks["it continues with one rank"] = "SIZE 1" in said
         else:
             checks["it waits for the node"] = "no answer from n1; waiting for up to" in said
             checks["it never trains on one"] = "SIZE 1" not in said

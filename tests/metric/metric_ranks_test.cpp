@@ -255,7 +255,7 @@ TEST_CASE_TEMPLATE("Metric.a_run_taken_up_within_an_epoch_keeps_what_every_rank_
                 if (rank == worker.size() - 1) {
                     see(0.9, 1);
                 }
-                worker.report({}, state); // without the collection: it goes on
+                worker.report({}, state); // without the collection, which keeps its values
                 CHECK(sum.compute() > 0);
                 return;
             }

@@ -131,7 +131,7 @@ void compare(Ranks& ranks, const Options& options) {
     CAPTURE(rank / mib);
     CAPTURE(bytes / mib);
     CHECK(bytes <= 1.05 * rank + 4 * mib);
-    // What a step has in memory of moments on a disk is dropped behind it.
+    // Moments on a disk that a step has in memory are dropped after it.
     const double passing = is_offloaded(options) ? static_cast<double>(needed.moments) : 0;
     CHECK(bytes >= 0.9 * (rank - passing - shared_by(options, needed)) - 4 * mib);
     CHECK(needed.node() == needed.rank() * nodes.front());

@@ -26,7 +26,7 @@ using Local = Trainer<backend::Local>;
 
 namespace {
 
-/// Goes on from its checkpoint up to `until` reports, every second one with a state.
+/// Resumes from its checkpoint, up to `until` reports, every second one with a state.
 Result report(const test::Directory& directory, int until) {
     return Local({.run = {.name = "r", .storage_path = directory.path()}}).fit([&](auto& worker) {
         int step = 0;

@@ -23,7 +23,7 @@ Config line(std::int64_t iteration, double loss, double seconds = 1) {
     return {{"loss", loss}, {"training_iteration", iteration}, {"time_total_s", seconds}};
 }
 
-/// The number of the report that a run stops at which reports these losses; 0 when it goes on.
+/// The number of the report that a run stops at which reports these losses; 0 if it does not stop.
 std::int64_t stops_at(const stop::Conditions& conditions, const Values& losses) {
     StopJudge judge(conditions);
     for (std::size_t i = 0; i < losses.size(); ++i) {

@@ -7,7 +7,7 @@
 PROGRAM is storage_secrets. Each run has a canary in each of SECRET_VARIABLES, and some have one in
 the storage URI or the service's address. They, and the token of the control channel, are looked for
 in all that driver and ranks print, in the command line of every process, in the temporary
-directories and in shared memory while the run lives and behind it, and in all that it stores. A
+directories and in shared memory during the run and after it, and in all that it stores. A
 rank's memory, which a core file would hold, is searched for the token.
 """
 

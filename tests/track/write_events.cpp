@@ -104,7 +104,7 @@ void restart_often(const std::filesystem::path& directory) {
     }
 }
 
-/// Steps 1 to 20; then the run goes on behind step 12, and makes 3 more.
+/// Steps 1 to 20; then the run resumes after step 12, and makes 3 more.
 void write_steps(const std::filesystem::path& directory) {
     int first = 1;
     for (const auto& [behind, last] : {std::pair(0, 20), std::pair(12, 15)}) {

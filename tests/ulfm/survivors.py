@@ -80,7 +80,7 @@ class Run:
         return {size: set(processes) for size, processes in sizes.items()}
 
     def recovery_s(self):
-        """From a death to the first step behind it."""
+        """From a death to the next step."""
         died = float(self.lines("deaths")[0][1])
         return min(float(at) for _, at in self.lines("steps") if float(at) > died) - died
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints in the background that are copied behind the report: what they hold is the state of
-// the report, whatever comes first behind it.
+// the report, whatever comes first after it.
 #include "support/training.hpp"
 
 #include <rtrain/process/memory/deferred_copy.hpp>
@@ -189,7 +189,7 @@ TEST_CASE_TEMPLATE("LateCopy.restoring_waits_for_it" * doctest::timeout(300), Op
     }
 }
 
-TEST_CASE("LateCopy.is_behind_the_report_where_options_say_so" * doctest::timeout(300)) {
+TEST_CASE("LateCopy.is_after_the_report_where_options_say_so" * doctest::timeout(300)) {
     const auto is_late = [](const auto& options, std::optional<bool> late_copies) {
         const test::Directory directory("late-or-not");
         const RunConfig run = run_in(directory, "run", late_copies);

@@ -196,7 +196,7 @@ TEST_CASE("Store.a_rank_that_cannot_say_that_it_failed_keeps_its_error") {
     (void)remote.begin("next");
     old->staging().hand_in_failure("other", 1, std::runtime_error("full"));
     CHECK(!remote.has("other")); // which is another attempt's name now
-    // What such a process has left earlier is no checkpoint that is damaged.
+    // Leftovers of such a process are not a damaged checkpoint.
     std::filesystem::create_directories(remote.run / "checkpoint_000004");
     test::write(remote.run / "checkpoint_000004/.rtrain-list-old-1", "x");
     CHECK(remote.begin("third")->listing().damaged.empty());
@@ -219,8 +219,8 @@ TEST_CASE("Store.a_directory_on_a_service_that_is_reported_twice_is_read_each_ti
     }
 }
 
-TEST_CASE("Store.what_fails_behind_the_commit_leaves_the_checkpoint") {
-    const Remote remote("behind");
+TEST_CASE("Store.what_fails_after_the_commit_leaves_the_checkpoint") {
+    const Remote remote("after");
     auto store = remote.begin("attempt");
     const auto committed = [&](const Service::Fault& fault) {
         const std::string name = store->next_name("");

@@ -156,7 +156,7 @@ TEST_CASE("Nccl.rows_are_scattered_and_gathered_beside_what_the_device_computes"
             }
             scatter.start();
             scatter.wait();
-            row += 1; // and this behind it, and before gathering
+            row += 1; // and this after it, and before gathering
             gather.start();
             gather.poll();
             gather.wait();

@@ -38,7 +38,7 @@ TEST_CASE_TEMPLATE("Blocks.are_read_as_rows_are", D, data::Sharded, data::Permut
                 const auto expected = pass(by_row);
                 CHECK(expected.size() == (from.samples == 0 ? 3 : 2));
                 CHECK(pass(by_block) == expected);
-                CHECK(pass(by_block) == pass(by_row)); // and the epoch behind it
+                CHECK(pass(by_block) == pass(by_row)); // and the next epoch
             }
         }
     }

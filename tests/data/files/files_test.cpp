@@ -99,5 +99,5 @@ TEST_CASE("Files.that_are_missing_empty_or_in_circles_are_errors" * doctest::tim
     CHECK(found(base, base) == "a.txt again/b.txt deep/b.txt ");
     REQUIRE(::mkfifo((base / "pipe").c_str(), 0600) == 0);
     CHECK(found(base, base) == "a.txt again/b.txt deep/b.txt ");
-    CHECK_FALSE(error(base / "pipe") == "no error"); // and nobody waits for a writer
+    CHECK_FALSE(error(base / "pipe") == "no error"); // and it does not wait for a writer
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pass over a data set that goes on where another one was, on any number of ranks. The ranks are
+// A pass over a data set that resumes where another one was, on any number of ranks. The ranks are
 // objects in this process; tests/launch/position_test.cpp has real ones.
 #include "support/training.hpp"
 
@@ -58,7 +58,7 @@ TEST_CASE("Position.of_torch_loaders_counts_the_rows_of_a_short_batch") {
     CHECK(counts_of(take(whole, 1, to_the_end, make_loader(0), data_of), 103) ==
           std::vector<int>(103, 1));
 
-    // Behind the last batch of a rank, which is short, nothing is left on any number of ranks.
+    // After the last batch of a rank, which is short, nothing is left on any number of ranks.
     for (const int resumed_on : {1, 2, 5}) {
         data::Position position;
         const auto taken = take(position, 2, 13, make_loader(0), data_of); // 52 rows each

@@ -79,7 +79,7 @@ TEST_CASE("Idx.bad_files_are_errors") {
         const std::string code = code_of(open);
         CHECK((code == "RT-D4" || code == "RT-D5"));
     }
-    // gzip in two members, whose trailer tells nothing about the first
+    // gzip in two members: the last trailer does not describe the first
     write_packed(packed, good_images.substr(0, 18));
     const std::string head = test::read(packed);
     write_packed(packed, good_images.substr(18));

@@ -57,7 +57,7 @@ std::string table(const std::string& name) {
     return (tables() / name).string();
 }
 
-/// All blocks, one behind the other.
+/// All blocks, in order.
 Batch read_all(const Dataset::BlockSource& source) {
     std::vector<Batch> batches;
     for (std::size_t block = 0; block < source.blocks().size(); ++block) {
@@ -243,7 +243,7 @@ TEST_CASE("Parquet.a_flipped_byte_changes_no_value") {
         std::ofstream(path, std::ios::binary) << text;
         return message_of([&] {
             const Batch batch = parquet_rows(path);
-            // Behind the pages, no checksum tells; then the file may have other rows.
+            // No checksum covers what follows the pages; the file may then have other rows.
             CHECK((at > whole.size() * 9 / 10 || at::equal(batch["x"], expected["x"])));
         });
     };
@@ -686,7 +686,7 @@ TEST_CASE("Tables.a_service_that_fails_is_asked_again_or_named") {
         CHECK(code(read("rows.csv")).starts_with("RT-S"));
     }
     server.faults("");
-    CHECK(code(opened).empty()); // it goes on
+    CHECK(code(opened).empty()); // it is read anew
     files.remove(path + "/csv/rows.csv");
     CHECK(code_of([&] {
               static_cast<void>(opened.rows(at::tensor({opened.size() - 1})));

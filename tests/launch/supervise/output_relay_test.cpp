@@ -269,7 +269,7 @@ TEST_CASE("OutputRelay.a_line_that_never_ends_is_shown_in_pieces" * doctest::tim
                std::chrono::steady_clock::now() < limit) {
             io.run_one_for(100ms);
         }
-        CHECK(of[0].size() + OutputRelay::longest_line > expected); // and it goes on
+        CHECK(of[0].size() + OutputRelay::longest_line > expected); // and it continues
         CHECK(!ended);
         may_end = true;
         may_end.notify_all();

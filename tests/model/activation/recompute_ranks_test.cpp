@@ -537,7 +537,7 @@ TEST_CASE("Recompute.what_f_throws_comes_out_of_backward") {
     CHECK_THROWS_WITH_AS(loss.backward({}, true), "f has thrown", std::out_of_range);
     check_same(buffers(), before);
     CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
-    // And tensors are saved as ever behind it, also by that graph.
+    // Afterwards tensors are saved as usual, also by that graph.
     loss.backward();
     CHECK(model->parameters()[0].grad().equal(expected));
 }

@@ -46,7 +46,7 @@ Gradients mean_gradients(torch::nn::Module& module, int size, Passes&& passes) {
 }
 
 /// Checks that the gradients of `module` are those of `expected`; undefined or zeros where that has
-/// none. Goes on after a failure: a rank that left alone would leave the others waiting.
+/// none. Continues after a failure: a rank that left alone would leave the others waiting.
 inline void check_gradients(const torch::nn::Module& module, const Gradients& expected) {
     for (const auto& item : module.named_parameters()) {
         CAPTURE(item.key());

@@ -54,7 +54,7 @@ double flops_of(Forward forward) {
     (void)clock.enter(StepPart::optimizer);
     const std::optional<double> flops = count.of_first_step();
     REQUIRE(flops);
-    torch::mm(torch::ones({9, 9}), torch::ones({9, 9})); // behind it
+    torch::mm(torch::ones({9, 9}), torch::ones({9, 9})); // after it
     CHECK(count.of_first_step() == flops);
     return *flops;
 }

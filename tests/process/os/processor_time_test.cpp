@@ -11,7 +11,7 @@
 
 using namespace rtrain;
 
-TEST_CASE("ProcessorTime.that_of_children_counts_while_they_run_and_behind") {
+TEST_CASE("ProcessorTime.that_of_children_counts_while_they_run_and_afterwards") {
     const double before_s = process::processor_time_of_children_s();
     int ready[2];
     int end[2];

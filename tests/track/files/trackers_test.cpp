@@ -201,7 +201,7 @@ TEST_CASE("Trackers.one_that_blocks_holds_up_nobody" * doctest::timeout(60)) {
     while (!blocking.take()) { // its thread is gone before what it writes to
         std::this_thread::sleep_for(1ms);
     }
-    CHECK(blocked.iterations().size() <= 1); // nobody waits for the rest
+    CHECK(blocked.iterations().size() <= 1); // no report waits for the rest
 }
 
 TEST_CASE("Trackers.forget_what_they_had_no_time_to_forget" * doctest::timeout(60)) {

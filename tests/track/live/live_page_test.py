@@ -213,7 +213,7 @@ def each_report_once(directory):
     assert strange.next() == ("rewind", {"iteration": 0}) and len(strange.reports(5)) == 5
     strange.close()
 
-    # The process dies; another goes on behind report 2, at the same address.
+    # The process dies; another resumes after report 2, at the same address.
     seen = early.last
     page.kill()
     assert early.next() == (None, None)

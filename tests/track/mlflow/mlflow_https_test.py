@@ -180,7 +180,7 @@ def check_servers_without_tls(authority, other, root):
 
 
 def check_server_that_stalls(authority, other, root):
-    """In the handshake, or behind it."""
+    """In the handshake, or after it."""
     slow = Server(authority.server_context("127.0.0.1"))
     slow.fault = stand_in.slow(10)
     for name, uri in {"handshake": Listener(lambda _: None).uri, "answer": slow.uri}.items():
@@ -200,7 +200,7 @@ def check_server_that_stalls(authority, other, root):
 def check_faults(authority, other, root):
     faults = {"500": stand_in.status(500), "html": stand_in.html(200), "huge": stand_in.huge,
               "endless body": stand_in.endless_body, "endless head": stand_in.endless_head,
-              "hangs up": stand_in.hangs_up, "hangs up behind it": stand_in.hangs_up_behind_it,
+              "hangs up": stand_in.hangs_up, "hangs up afterwards": stand_in.hangs_up_afterwards,
               "half": stand_in.half, "no HTTP": stand_in.no_http}
     for name, fault in faults.items():
         server = Server(authority.server_context("127.0.0.1"))

@@ -294,7 +294,7 @@ def hangs_up(handler, _):
     pass
 
 
-def hangs_up_behind_it(_, answer):
+def hangs_up_afterwards(_, answer):
     answer()
 
 

@@ -161,7 +161,7 @@ def check_refused_tag_is_of_what_is_missing(root):
 
 def check_no_point_is_there_twice(root):
     """Whatever the server has written of a batch that it did not confirm."""
-    for name, fault in {"hangs up": stand_in.hangs_up_behind_it, "half": stand_in.half}.items():
+    for name, fault in {"hangs up": stand_in.hangs_up_afterwards, "half": stand_in.half}.items():
         server = Server()
         place = Place(root, f"twice {name}", server.uri)
         place.do("begin", 0, "report", 2, "close", "paused")
@@ -378,7 +378,7 @@ def check_faults(root):
         "302": stand_in.status(302, Location="http://127.0.0.1:9/"),
         "html": stand_in.html(200), "html 502": stand_in.html(502), "empty": stand_in.empty,
         "huge": stand_in.huge, "endless body": stand_in.endless_body, "endless head": stand_in.endless_head,
-        "hangs up": stand_in.hangs_up, "hangs up behind it": stand_in.hangs_up_behind_it,
+        "hangs up": stand_in.hangs_up, "hangs up afterwards": stand_in.hangs_up_afterwards,
         "half": stand_in.half, "no HTTP": stand_in.no_http,
     }
     for name, fault in faults.items():
@@ -446,7 +446,7 @@ def check_parameters_that_were_changed(root):
 
 
 def check_killed_at_each_request(root):
-    """Before the server deals with a request, and behind it."""
+    """Before the server handles a request, and afterwards."""
     for behind in (False, True):
         for count in range(1, 12):
             server = Server()

@@ -26,7 +26,7 @@ def main():
         assert done.returncode == 0 and "RESULT 12\n" in done.stdout, done
         kills = sorted(path.name for path in pathlib.Path(root).glob("killed-*"))
         assert kills == ["killed-10", "killed-5", "killed-9"], kills
-        # Behind 5 and 10 reports it goes on from fewer, behind 9 from all.
+        # After 5 and 10 reports it resumes from fewer, after 9 from all.
         run = check_shown(server, pathlib.Path(root) / "r", runs=3)
         assert run.history("step") == [(step, step) for step in range(1, 13)], run.history("step")
         assert run.name == "r" and run.params == {"lr": "1E-1"}, run.params

@@ -435,7 +435,7 @@ TEST_CASE("Controller.names_of_runs_are_checked_before_they_begin") {
 }
 
 TEST_CASE("Restore.a_search_that_is_over_stays_so") {
-    // Behind the last sample, trials that nobody waits for are not told to pause.
+    // After the last sample, trials that no other waits for are not paused.
     const tune::PbtOptions pbt{.time_attr = "training_iteration",
                                .perturbation_interval = 2,
                                .hyperparam_mutations = {{"rate", tune::uniform(0, 1)}}};
@@ -528,7 +528,7 @@ TEST_CASE("Controller.what_is_wrong_with_a_report_ends_the_search") {
     CHECK_THROWS_WITH_AS(wrong(), doctest::Contains("accuracy"), ConfigError);
     CHECK(begun <= 3);
 
-    const rtrain::testing::ScratchDirectory other; // a search goes on behind NaN
+    const rtrain::testing::ScratchDirectory other; // a search continues after NaN
     const auto trials = search(plan(3), other.path(), [](Trial&, const Config& config) {
         return config.at("x") == 1 ? std::numeric_limits<double>::quiet_NaN() : 1.0;
     });

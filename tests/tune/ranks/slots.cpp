@@ -33,7 +33,7 @@ void note_call(const std::string& trial) {
         << (trial + " " + std::to_string(world_rank()) + "\n");
 }
 
-/// Goes on from its newest state. Trial 00003 throws.
+/// Resumes from its newest state. Trial 00003 throws.
 double halve(tune::Trial& trial, const Config& config) {
     note_call(trial.id());
     if (variant == "no-room" && world_rank() > 0) { // for a state, where rank 0 would put it

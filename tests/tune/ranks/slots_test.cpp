@@ -163,7 +163,7 @@ TEST_CASE("Slots.a_state_for_which_there_is_no_room_fails_its_trial_only") {
     std::istringstream lines(test::read(storage.path() / "calls"));
     std::string trial;
     int on_1 = 0;
-    for (int rank = 0; lines >> trial >> rank;) { // the slot goes on behind each of them
+    for (int rank = 0; lines >> trial >> rank;) { // the slot continues after each of them
         on_1 += rank;
         const bool fails = rank == 1 || trial == "00003";
         CHECK(contains(all, trial + (fails ? " ERROR" : " TERMINATED")));
@@ -202,7 +202,7 @@ TEST_CASE("Slots.trials_of_trainers_have_ranks_of_their_own") {
     }
 }
 
-TEST_CASE("Slots.the_ranks_train_together_before_and_behind_a_search") {
+TEST_CASE("Slots.the_ranks_train_together_before_and_after_a_search") {
     const Directory storage("slots-between");
     const auto ended = searched(2, "between", 1, storage);
     CAPTURE(ended.output);

@@ -43,7 +43,7 @@ def main():
         assert first.intermediate_values[1] == 0.5 and math.isnan(first.intermediate_values[2])
         assert first.duration.total_seconds() == 1.25
         assert trials[1].value == 3 and trials[1].intermediate_values == {1: 3}
-        study.tell(study.ask(), 1.0)  # and it goes on with it
+        study.tell(study.ask(), 1.0)  # and the study continues
         assert len(study.trials) == 6
     print("optuna", optuna.__version__, "reads it")
 
