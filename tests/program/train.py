@@ -104,4 +104,4 @@ dist.destroy_process_group()
 if rank == faulty and phase == "end":
     fail()
 sys.stdout.flush()
-os._exit(0)  # torch 2.13 aborts in one exit of some hundred on a busy machine, also under torchrun
+os._exit(0)  # at exit, torch 2.13 has aborted on a busy machine, also under torchrun
