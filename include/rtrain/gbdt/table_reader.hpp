@@ -129,33 +129,18 @@ public:
         RowBlock<T> block{.rows = batch.size()};
         values_ = data::numeric_rows(batch, columns_.columns, type);
         block.values = values_.template const_data_ptr<T>();
-        add(Field::label, batch, roles_.label, block);
-        add(Field::weight, batch, roles_.weight, block);
-        add(Field::query, batch, roles_.query, block);
-        add(Field::lower_bound, batch, roles_.lower_bound, block);
-        add(Field::upper_bound, batch, roles_.upper_bound, block);
-        if (!roles_.base_margin.empty()) {
-            add(Field::base_margin, data::numeric_rows(batch, roles_.base_margin, at::kDouble),
-                block);
-        }
-        check_labels(block);
-        row_ += block.rows;
+        add_fields(batch, block);
         ++*at_;
         return block;
     }
 
-    /// Reads and checks labels and weights only.
+    /// Reads and checks labels and weights only; call before rewind().
     void check() {
-        const data::Dataset all = rows_;
-        const FeatureColumns columns = std::exchange(columns_, {});
-        rows_ = rows_.select_columns(roles_.of_fields());
-        columns_.columns = {roles_.of_fields().front()};
-        rewind();
-        while (next().rows > 0) {
+        const data::Dataset fields = rows_.select_columns(roles_.of_fields());
+        for (const data::Batch& batch : batches_in_order(fields, block_rows)) {
+            RowBlock<T> block{.rows = batch.size()};
+            add_fields(batch, block);
         }
-        at_.reset();
-        rows_ = all;
-        columns_ = columns;
     }
 
 private:
@@ -176,6 +161,21 @@ private:
             throw DataError("RT-G2", detail::concat("the column \"", name, "\" has ", width,
                                                     " values per row; expected one"));
         }
+    }
+
+    /// Adds labels, weights and the like, and checks them. Throws DataError [RT-G4, RT-G7].
+    void add_fields(const data::Batch& batch, RowBlock<T>& block) {
+        add(Field::label, batch, roles_.label, block);
+        add(Field::weight, batch, roles_.weight, block);
+        add(Field::query, batch, roles_.query, block);
+        add(Field::lower_bound, batch, roles_.lower_bound, block);
+        add(Field::upper_bound, batch, roles_.upper_bound, block);
+        if (!roles_.base_margin.empty()) {
+            add(Field::base_margin, data::numeric_rows(batch, roles_.base_margin, at::kDouble),
+                block);
+        }
+        check_labels(block);
+        row_ += block.rows;
     }
 
     void check_labels(const RowBlock<T>& block) const {
