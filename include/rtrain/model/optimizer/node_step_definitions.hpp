@@ -10,6 +10,7 @@
 #include <rtrain/model/optimizer/node_step.hpp>
 #include <rtrain/model/parameters/parameter_hook.hpp>
 #include <rtrain/model/parameters/recording.hpp>
+#include <rtrain/model/sharded/plan/unit_order.hpp>
 #include <rtrain/process/status/user_call.hpp>
 #include <rtrain/state/optimizer_state.hpp>
 
