@@ -42,6 +42,8 @@ def main():
                 printed += done.stdout.splitlines()
             shown = sessions.shapes(sessions.output_of(block))
             for line in sorted(shown ^ sessions.shapes(printed)):
+                if line not in shown and line.startswith("[rank"):
+                    continue  # Torch prints more when a peer is lost, depending on the moment.
                 where = "shown, but not printed" if line in shown else "printed, but not shown"
                 print(f"session {name}: {where}: {line}")
                 wrong += 1

@@ -52,11 +52,15 @@ public:
     Directory& operator=(const Directory&) = delete;
     ~Directory() {
         std::error_code ignored;
-        if (shared_ && std::uncaught_exceptions() == 0) { // else others may be elsewhere
+        const bool waits = shared_ && std::uncaught_exceptions() == 0; // else others may be elsewhere
+        if (waits) {
             wait_for_ranks();
         }
         if (!shared_ || rtrain::launch::env_int("OMPI_COMM_WORLD_RANK") == 0) {
             std::filesystem::remove_all(path_, ignored);
+        }
+        if (waits) { // the next one may have the same name
+            wait_for_ranks();
         }
     }
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
