@@ -61,7 +61,7 @@ public:
         if (!prepared) {
             return run();
         }
-        return detail::call_prepared(*prepared, *this, run, [&](const Other& output) {
+        return detail::call_prepared(*prepared, *this, run, [&](Other& output) {
             detail::each_tensor(output,
                                 [&](const at::Tensor& tensor) { prepared->end_forward(tensor); });
         });
