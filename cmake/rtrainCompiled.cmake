@@ -70,7 +70,7 @@ if(NOT TARGET rtrain::compiled)
                 "${CMAKE_CURRENT_LIST_DIR}/compiled/precompiled.cpp")
     target_link_libraries(rtrain_compiled PUBLIC rtrain::compiled)
   else()
-    set(rtrain_compiled_sources backend files fit metric model program script search track train tune)
+    set(rtrain_compiled_sources backend creators files fit metric model program script search track train tune)
     list(TRANSFORM rtrain_compiled_sources
          REPLACE "(.+)" "${CMAKE_CURRENT_LIST_DIR}/compiled/\\1.cpp")
     add_library(rtrain_compiled STATIC EXCLUDE_FROM_ALL ${rtrain_compiled_sources})

@@ -2,7 +2,7 @@
 /// @file
 /// Driver: a process that waits for its ranks. It owns the io_context, the signals of this process
 /// and the logs of the ranks; its Supervisor owns the run (launch/supervise/supervisor.hpp). The
-/// driver of a fit() call is a FitDriver (launch/fit_driver.hpp).
+/// driver of a fit() call is a FitDriver (launch/fit_driver.hpp). A program may have several.
 #pragma once
 
 #include <rtrain/base/failure.hpp>
@@ -17,10 +17,12 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -43,18 +45,24 @@ public:
     explicit Driver(DriverOptions options)
         : logs_(options.logs), notice_(options.failure.preemption_notice),
           when_over_(std::move(options.when_over)),
-          handlers_({SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGCHLD}), signals_(io_, SIGCHLD),
-          supervisor_(io_, with_logs(std::move(options.task)), options.scaling, options.failure,
-                      [this](RunEnd end) {
-                          end_ = std::move(end);
-                          io_.stop();
-                      }) {
-        for (const int signal : handlers_.heeded()) {
+          handlers_(
+              process::SavedSignalHandlers::shared({SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGCHLD})),
+          signals_(io_, SIGCHLD), supervisor_(io_, with_logs(std::move(options.task)),
+                                              options.scaling, options.failure, [this](RunEnd end) {
+                                                  end_ = std::move(end);
+                                                  io_.stop();
+                                              }) {
+        for (const int signal : handlers_->heeded()) {
             signals_.add(signal);
         }
     }
     Driver(const Driver&) = delete;
     Driver& operator=(const Driver&) = delete;
+
+    /// Gives the ranks a call: see Supervisor::call(). Thread-safe.
+    void call(event::Call call) {
+        boost::asio::post(io_, [this, call = std::move(call)] { supervisor_.call(call); });
+    }
 
     /// Returns the end of the run, after all ranks have exited. A signal that ends this program is
     /// raised again. Throws std::bad_alloc; then the destructor kills the ranks.
@@ -91,13 +99,22 @@ private:
     class SaysOnScreen {
     public:
         SaysOnScreen() noexcept {
-            console::line_taker = [](const std::string& line) {
-                console::Screen::current().say(line);
-            };
+            if (count++ == 0) {
+                console::line_taker = [](const std::string& line) {
+                    console::Screen::current().say(line);
+                };
+            }
         }
         SaysOnScreen(const SaysOnScreen&) = delete;
         SaysOnScreen& operator=(const SaysOnScreen&) = delete;
-        ~SaysOnScreen() { console::line_taker = nullptr; }
+        ~SaysOnScreen() {
+            if (--count == 0) {
+                console::line_taker = nullptr;
+            }
+        }
+
+    private:
+        static inline std::atomic<int> count{0};
     };
 
     /// The same task, whose ranks' lines go to the logs, too; each start begins new ones.
@@ -179,7 +196,8 @@ private:
     bool has_heard_ = false; ///< stops waiting for the reader
     std::optional<RunEnd> end_;
     boost::asio::io_context io_;
-    process::SavedSignalHandlers handlers_; ///< restores the handlers after the set is gone
+    /// Restores the handlers after the set is gone.
+    std::shared_ptr<const process::SavedSignalHandlers> handlers_;
     boost::asio::signal_set signals_;
     Supervisor supervisor_;
 };

@@ -10,6 +10,9 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/console/screen.hpp>
 #include <rtrain/journal/rank_logs.hpp>
+#include <rtrain/launch/calls/call.hpp>
+#include <rtrain/launch/calls/call_board.hpp>
+#include <rtrain/launch/control/events.hpp>
 #include <rtrain/launch/driver.hpp>
 #include <rtrain/launch/fit_outcome.hpp>
 #include <rtrain/launch/session.hpp>
@@ -34,6 +37,8 @@ struct FitDriverOptions {
     /// Called when another run begins in ranks that have completed one; sets `config`, `run`,
     /// `tell` and `logs` to those of that run.
     std::function<void(const std::string&)> on_run;
+    /// Calls of main() for the ranks; null: none. Outlives the driver.
+    CallBoard* calls = nullptr;
 };
 
 /// Launches the ranks for a call, and relaunches them after failures as often as `run.failure`
@@ -47,11 +52,13 @@ public:
     /// Returns the outcome of the call, after all ranks have exited. See Driver::run().
     FitOutcome run() {
         Session& session = options_.call.session;
+        auto directories = session.directory().use();
         Driver driver({.task = task(),
                        .scaling = options_.scaling,
                        .failure = options_.run.failure,
                        .logs = options_.logs,
-                       .when_over = [&] { session.remove_directories(); }});
+                       .when_over = [&] { directories.reset(); }});
+        const Connection connection(options_.calls, driver);
         const RunEnd end = driver.run();
         FitOutcome ending = end.result ? ending_from(json::parse(*end.result).as_object())
                                        : FitOutcome{.failure = end.failure};
@@ -60,6 +67,31 @@ public:
     }
 
 private:
+    /// While it exists, calls go to the ranks of the driver.
+    class Connection {
+    public:
+        Connection(CallBoard* calls, Driver& driver) : calls_(calls) {
+            if (calls_ != nullptr) {
+                calls_->connect([&driver](const Call& call) { driver.call(event_of(call)); });
+            }
+        }
+        Connection(const Connection&) = delete;
+        Connection& operator=(const Connection&) = delete;
+        ~Connection() {
+            if (calls_ != nullptr) {
+                calls_->connect(nullptr);
+            }
+        }
+
+    private:
+        CallBoard* calls_;
+    };
+
+    [[nodiscard]] std::optional<event::Call> open_call() const {
+        const auto call = options_.calls != nullptr ? options_.calls->open() : std::nullopt;
+        return call ? std::optional(event_of(*call)) : std::nullopt;
+    }
+
     [[nodiscard]] Task task() {
         return {
             .program = Program::self(),
@@ -78,7 +110,15 @@ private:
                                    " of this program; main() must make the same calls "
                                    "in every process")},
             .on_failure = [this](const Failure& failure) { tell_of(failure); },
-            .on_run = options_.on_run};
+            .on_run = options_.on_run,
+            .open_call = [this] { return open_call(); },
+            .answered =
+                [this](const std::string& answer) {
+                    console::Screen::current().take_off();
+                    if (options_.calls != nullptr) {
+                        options_.calls->answer(answer_from(json::parse(answer).as_object()));
+                    }
+                }};
     }
 
     [[nodiscard]] LaunchEnvironment surroundings(const LaunchRequest& start) {
@@ -86,10 +126,10 @@ private:
         session.forget(options_.call.number);
         session.leave_config(options_.call.number, options_.config);
         LaunchEnvironment given{.variables = session.rank_variables(start.remote),
-                                .directory = session.directory()};
+                                .directory = session.directory().path()};
         given.keeps_input = !given.variables.empty();
         if (!start.remote) {
-            given.shared_memory = session.shared_memory();
+            given.shared_memory = session.directory().shared_memory();
         }
         std::string skipped;
         for (const std::string& name : start.skip) {

@@ -19,6 +19,7 @@
 #include <rtrain/launch/fit_outcome.hpp>
 #include <rtrain/launch/handed_input.hpp>
 #include <rtrain/launch/helper.hpp>
+#include <rtrain/launch/session_directory.hpp>
 #include <rtrain/process/context.hpp>
 #include <rtrain/process/os/environment.hpp>
 #include <rtrain/process/os/file_size_limit.hpp>
@@ -28,7 +29,6 @@
 #include <rtrain/process/stdio/standard_streams.hpp>
 #include <rtrain/storage/file/file.hpp>
 #include <rtrain/storage/file/process_directory.hpp>
-#include <rtrain/storage/file/temporary.hpp>
 
 #include <chrono>
 #include <csignal>
@@ -40,7 +40,6 @@
 #include <optional>
 #include <sstream>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -94,15 +93,21 @@ public:
 
     /// The configuration that the main() of a driver on this machine made for this call.
     [[nodiscard]] std::optional<boost::json::object> driver_config(int fit) {
-        const bool known =
-            target_ && !directory_.empty() && std::filesystem::exists(config_file_of(fit));
-        return known
-                   ? std::optional(json::parse(storage::read_file(config_file_of(fit))).as_object())
-                   : std::nullopt;
+        const auto text = target_ ? directory_.read(config_of(fit)) : std::nullopt;
+        return text ? std::optional(json::parse(*text).as_object()) : std::nullopt;
     }
     /// In the driver: writes the configuration for the ranks.
     void leave_config(int fit, const boost::json::object& config) {
-        storage::replace_file_unsynced(config_file_of(fit), json::serialize(config));
+        directory_.write(config_of(fit), json::serialize(config));
+    }
+
+    /// The run that a CreatorTrainer's calls before this process belong to: their record is there.
+    [[nodiscard]] std::optional<std::string> run_of_calls(int fit) const {
+        return directory_.read(calls_of(fit));
+    }
+    /// In the process of main(): keeps it for processes that start later.
+    void keep_run_of_calls(int fit, std::string run) {
+        directory_.keep(calls_of(fit), std::move(run));
     }
 
     /// True if a driver watches this rank.
@@ -112,13 +117,13 @@ public:
     /// driver, on this machine, has died. mpirun gives its ranks a second longer. After connect(),
     /// the connection detects this.
     void watch_driver() {
-        if (!link_ || connected_ || !std::filesystem::exists(directory_)) {
+        if (!link_ || connected_ || !std::filesystem::exists(directory_.known_path())) {
             return;
         }
         constexpr std::chrono::milliseconds interval{100};
         driver_watch_.emplace(
-            [directory = directory_] {
-                return storage::ProcessDirectory::is_abandoned(directory, directory_name);
+            [directory = directory_.known_path()] {
+                return storage::ProcessDirectory::is_abandoned(directory, SessionDirectory::name);
             },
             [] {
                 sweep_after_driver();
@@ -164,9 +169,12 @@ public:
                                       const std::vector<int>& lost) {
         constexpr std::chrono::seconds limit{60};
         tell(event::Failed{.failure = failure, .checkpoint = checkpoint, .lost = lost});
-        return link_->answers().wait_for_decision(limit).value_or(
+        return answers().wait_for_decision(limit).value_or(
             Decision{.reason = "the driver did not answer"});
     }
+
+    /// The driver's messages for threads that wait for them. Only with a driver.
+    [[nodiscard]] DriverAnswers& answers() noexcept { return link_->answers(); }
 
     /// Sends the driver this rank's final error; waits until it is sent.
     void last_words(const std::exception& error) {
@@ -186,7 +194,7 @@ public:
             variables[trial_variable] = trial_.string();
         }
         if (fit > 0) {
-            variables[directory_variable] = directory().string();
+            variables[directory_variable] = directory_.path().string();
         }
         return variables;
     }
@@ -194,78 +202,45 @@ public:
     /// Variables that pass the standard input that main() has read before fit() to processes on
     /// this machine; empty if it has read none. Throws ConfigError [RT-C24].
     [[nodiscard]] HandedInput::Variables input_variables() {
-        return input_.variables([this] { return directory(); });
+        return input_.variables([this] { return directory_.path(); });
     }
     /// The same for ranks: see HandedInput.
     [[nodiscard]] HandedInput::Variables rank_variables(bool remote) {
-        return input_.rank_variables(remote, [this] { return directory(); });
+        return input_.rank_variables(remote, [this] { return directory_.path(); });
     }
 
-    /// The directory that driver, ranks and helper share on one node; created on first use.
-    [[nodiscard]] const std::filesystem::path& directory() {
-        if (directory_.empty()) {
-            own_directory_.emplace(storage::temporary_directory(), directory_name);
-            directory_ = own_directory_->path();
-            for (const auto& [fit, ending] : endings_) {
-                write(fit, ending);
-            }
-        }
-        return directory_;
-    }
-
-    /// A directory in memory, for what Open MPI shares between the ranks of this machine. Empty
-    /// without /dev/shm.
-    [[nodiscard]] std::optional<std::filesystem::path> shared_memory() {
-        if (!shared_memory_) {
-            try {
-                shared_memory_.emplace("/dev/shm", directory_name);
-            } catch (const StorageError&) {
-                return std::nullopt;
-            }
-        }
-        return shared_memory_->path();
-    }
-
-    /// For a driver whose ranks have exited. Its directories are created again when needed.
-    void remove_directories() {
-        if (own_directory_) {
-            own_directory_.reset();
-            directory_.clear();
-            input_.forget_file(); // it was in the directory
-        }
-        shared_memory_.reset();
-    }
+    /// The directory that driver, ranks and helper share on one node.
+    [[nodiscard]] SessionDirectory& directory() noexcept { return directory_; }
 
     /// Restores this process's output: see Session().
     void unmute() { muted_.end(); }
 
     /// Records it for processes that are started later.
     void record(int fit, const FitOutcome& ending) {
-        endings_[fit] = ending;
-        if (!directory_.empty()) {
-            write(fit, ending);
+        std::string text = json::serialize(to_json(ending));
+        const auto path = directory_.known_path();
+        if (link_ && !path.empty() && !std::filesystem::exists(path)) { // on another machine
+            tell(event::Ending{text});
+            connect_at_last();
+        } else {
+            directory_.keep(name_of(fit), std::move(text));
         }
     }
 
     /// The same for a rank that cannot access the directory.
-    void record_text(int fit, const std::string& ending) {
-        storage::replace_file_unsynced(file_of(fit), ending);
-    }
+    void record_text(int fit, const std::string& ending) { directory_.write(name_of(fit), ending); }
 
     /// Returns the recorded ending of a call; empty if there is none.
-    [[nodiscard]] std::optional<FitOutcome> recorded(int fit) {
+    [[nodiscard]] std::optional<FitOutcome> recorded(int fit) const {
         const auto text = recorded_text(fit);
         return text ? std::optional(ending_from(json::parse(*text).as_object())) : std::nullopt;
     }
     /// The same as text.
-    [[nodiscard]] std::optional<std::string> recorded_text(int fit) {
-        if (directory_.empty() || !std::filesystem::exists(file_of(fit))) {
-            return std::nullopt;
-        }
-        return storage::read_file(file_of(fit));
+    [[nodiscard]] std::optional<std::string> recorded_text(int fit) const {
+        return directory_.read(name_of(fit));
     }
 
-    void forget(int fit) { std::filesystem::remove(file_of(fit)); }
+    void forget(int fit) { directory_.forget(name_of(fit)); }
 
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -284,7 +259,7 @@ private:
         if (!Helper::is_this_process() && (directory == nullptr || !ranks())) {
             return;
         }
-        directory_ = directory != nullptr ? directory : "";
+        directory_.join(directory != nullptr ? directory : "");
         target_ = env_int(fit_variable);
         const char* const name = std::getenv(name_variable);
         run_name_ = name != nullptr ? name : "";
@@ -317,29 +292,16 @@ private:
         input_.take();
         const auto there = [this](int fit) { return trial_.parent_path() / name_of(fit); };
         for (int fit = 0; std::filesystem::exists(there(fit)); ++fit) {
-            endings_[fit] = ending_from(json::parse(storage::read_file(there(fit))).as_object());
+            directory_.keep(name_of(fit), storage::read_file(there(fit)));
         }
-        (void)directory();
+        (void)directory_.path();
         muted_.begin();
     }
     /// Cleans up for a driver that was killed. Its connections end shortly before it does.
     static void sweep_after_driver() noexcept {
         constexpr std::chrono::milliseconds moment{100};
         std::this_thread::sleep_for(moment);
-        std::error_code ignored;
-        storage::ProcessDirectory::sweep(std::filesystem::temp_directory_path(ignored),
-                                         directory_name);
-        storage::ProcessDirectory::sweep("/dev/shm", directory_name);
-    }
-
-    void write(int fit, const FitOutcome& ending) {
-        const std::string text = json::serialize(to_json(ending));
-        if (link_ && !std::filesystem::exists(directory_)) { // not on the driver's machine
-            tell(event::Ending{text});
-            connect_at_last();
-        } else {
-            storage::replace_file_unsynced(file_of(fit), text);
-        }
+        SessionDirectory::sweep();
     }
 
     /// For a rank that ends before it has joined: otherwise its driver would miss the cause.
@@ -355,13 +317,10 @@ private:
         }
     }
 
-    [[nodiscard]] std::filesystem::path file_of(int fit) { return directory() / name_of(fit); }
     static std::string name_of(int fit) { return "fit-" + std::to_string(fit) + ".json"; }
-    [[nodiscard]] std::filesystem::path config_file_of(int fit) {
-        return directory() / ("config-" + std::to_string(fit) + ".json");
-    }
+    static std::string config_of(int fit) { return "config-" + std::to_string(fit) + ".json"; }
+    static std::string calls_of(int fit) { return "calls-" + std::to_string(fit); }
 
-    static constexpr const char* directory_name = "rtrain";
     ProcessContext& context_ = ProcessContext::current();
     int fits_ = 0;
     HandedInput input_;
@@ -372,11 +331,8 @@ private:
     int driver_columns_ = 0;
     std::unique_ptr<DriverLink> link_;
     bool connected_ = false;
-    std::optional<PreemptionPoller> driver_watch_; ///< until connected
-    std::filesystem::path directory_;
-    std::map<int, FitOutcome> endings_;                      ///< recorded by this process
-    std::optional<storage::ProcessDirectory> own_directory_; ///< if this process has created it
-    std::optional<storage::ProcessDirectory> shared_memory_;
+    std::optional<PreemptionPoller> driver_watch_;                 ///< until connected
+    SessionDirectory directory_{[this] { input_.forget_file(); }}; // it was there
     process::MutedStdout muted_;
 };
 

@@ -32,8 +32,10 @@ public:
 private:
     [[noreturn]] static void refuse() {
         throw ConfigError("RT-C23", "fit() was called inside a training or validation function, or "
-                                    "in another thread while one runs; a process trains once at a "
-                                    "time: call fit() in main(), before or after the other call");
+                                    "in another thread while one runs, or while a CreatorTrainer "
+                                    "trains in this process; a process trains once at a time: call "
+                                    "fit() in main(), before or after the other call, and "
+                                    "shutdown() of a CreatorTrainer first");
     }
 
     ProcessContext& context_;

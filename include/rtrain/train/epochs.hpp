@@ -76,10 +76,11 @@ public:
     [[nodiscard]] Iterator begin();
     [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
 
-private:
-    /// Loops over batches after this one belong to no epoch.
+    /// Ends the loop between two epochs; a further loop continues with the next one. Loops over
+    /// batches after this one belong to no epoch.
     void leave();
 
+private:
     Progress& progress_;
     int count_;
     Hooks hooks_;

@@ -16,11 +16,16 @@ template <class F, class Worker>
 concept TrainFunction = detail::ConfiguredFunction<F, Worker>;
 
 class Run;
+namespace launch {
+class CallSource;
+} // namespace launch
 
 namespace detail {
 
 /// The user's function, bound to a worker for this run.
 using RunFunction = std::function<void(Run&)>;
+/// The same for a run that serves main()'s calls (creators/client.hpp).
+using CallFunction = std::function<void(Run&, launch::CallSource&)>;
 
 } // namespace detail
 } // namespace rtrain

@@ -13,6 +13,7 @@
 #include <rtrain/run/options/options.hpp>
 #include <rtrain/run/run_sequence.hpp>
 #include <rtrain/storage/filesystem.hpp>
+#include <rtrain/storage/location.hpp>
 #include <rtrain/train/train_function.hpp>
 
 #include <filesystem>
@@ -25,6 +26,7 @@
 namespace rtrain {
 
 namespace launch {
+class CallBoard;
 class Session;
 struct FitCall;
 } // namespace launch
@@ -51,6 +53,20 @@ public:
     /// See Trainer. `type`: the user's function type. `further`: runs that follow in the same
     /// ranks, or null.
     Result fit(const RunFunction& function, std::string type, RunSequence* further = nullptr);
+
+    /// Counts a run that serves calls as a fit() call, and returns its number. In a rank that was
+    /// launched for it, serves the driver's calls, and exits.
+    [[nodiscard]] int begin_calls(const CallFunction& function, std::string type);
+    /// Runs it, or its driver, in the calling thread until the calls end. Throws like fit(), and
+    /// PreemptionError.
+    Result serve(int fit, const CallFunction& function, launch::CallBoard& calls);
+    /// True in a driver, and in rank 0 without one.
+    [[nodiscard]] bool leads() const;
+    /// The run's directory. For a run without a name, only after begin_calls().
+    [[nodiscard]] storage::Location location() const;
+    [[nodiscard]] launch::Session& session() const noexcept { return session_; }
+    void say_preempted(const Error& error) const;
+
     [[nodiscard]] static bool can_restore(const std::filesystem::path& run_directory,
                                           const std::optional<storage::AnyFilesystem>& filesystem);
     [[nodiscard]] static TrainerOptions
@@ -78,9 +94,10 @@ private:
     TrainerOptions options_;
     std::shared_ptr<AnyBackend> backend_;
     std::shared_ptr<checkpoint::AnyPolicy> checkpoint_;
-    std::string function_type_;      ///< of the fit() call
-    RunSequence* further_ = nullptr; ///< of the fit() call
-    bool is_sound_ = true;           ///< nothing has failed in this process
+    std::string function_type_;          ///< of the fit() call
+    RunSequence* further_ = nullptr;     ///< of the fit() call
+    launch::CallBoard* calls_ = nullptr; ///< of serve()
+    bool is_sound_ = true;               ///< nothing has failed in this process
 };
 
 } // namespace detail

@@ -9,6 +9,8 @@
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/config/callback.hpp>
 #include <rtrain/journal/rank_logs.hpp>
+#include <rtrain/launch/calls/call_board.hpp>
+#include <rtrain/launch/driver_calls.hpp>
 #include <rtrain/launch/fit_driver.hpp>
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/session.hpp>
@@ -24,6 +26,7 @@
 #include <rtrain/train/generators.hpp>
 #include <rtrain/train/one_libtorch.hpp>
 #include <rtrain/train/preemption.hpp>
+#include <rtrain/train/process_end.hpp>
 #include <rtrain/train/trainer_core.hpp>
 #include <rtrain/train/training.hpp>
 #include <rtrain/train/uncaught.hpp>
@@ -44,41 +47,6 @@
 #include <unistd.h>
 
 namespace rtrain::detail {
-
-/// Rejects a second driver of the same run before it launches ranks. Waits for the ranks of a
-/// driver that was just killed to end.
-inline void require_free(launch::FitCall call, const RunConfig& run) {
-    constexpr std::chrono::milliseconds patience{400};
-    const storage::Location root = storage_root(run);
-    if (!root.filesystem.is_local()) {
-        return;
-    }
-    try {
-        storage::DirectoryLock::require_free(std::filesystem::path(root.path) / run.name, patience);
-    } catch (const StorageError& error) {
-        call.session.record(call.number, launch::FitOutcome::of(error));
-        throw;
-    }
-}
-
-/// Exits; running the same command resumes the run.
-[[noreturn]] inline void exit_preempted() {
-    launch::PreemptionSignals::ignore();
-    std::exit(preempted_exit_code);
-}
-
-/// Ends this process, which has no driver, instead of throwing from fit().
-[[noreturn]] inline void end_process(launch::FitCall call, bool leads, const Error& error) {
-    if (!error.is(PreemptionError::own_code)) {
-        call.session.record(call.number, launch::FitOutcome::of(error));
-        console::error("%s", error.what());
-        std::exit(EXIT_FAILURE);
-    }
-    if (leads) {
-        console::say("%s", error.message().c_str());
-    }
-    exit_preempted();
-}
 
 RTRAIN_DOOR launch::Session& TrainerCore::begin_session() {
     handle_uncaught_errors();
@@ -139,6 +107,50 @@ RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function, std::string typ
         return driven(fit);
     }
     return recorded(fit, function);
+}
+
+RTRAIN_DOOR int TrainerCore::begin_calls(const CallFunction& function, std::string type) {
+    FitGuard::require_none(ProcessContext::current());
+    require_one_libtorch();
+    function_type_ = std::move(type);
+    if (options_.run.name.empty()) {
+        options_.run.name = generated_name();
+    }
+    const int fit = session_.next_fit();
+    if (session_.target() == fit) {
+        if (launch::Helper::is_this_process()) {
+            serve_and_exit();
+        }
+        launch::DriverCalls calls(session_);
+        train_and_exit(fit, [&](Run& run) { function(run, calls); });
+    }
+    return fit;
+}
+
+RTRAIN_DOOR Result TrainerCore::serve(int fit, const CallFunction& function,
+                                      launch::CallBoard& calls) {
+    const console::ScopedLogSettings speaking(options_.run.logging.level,
+                                              options_.run.logging.json);
+    calls_ = &calls;
+    if (backend_->can_be_launched() && !backend_->launched_ranks()) {
+        take_all_gpus();
+        return driven(fit);
+    }
+    return recorded(fit, [&](Run& run) { function(run, calls); });
+}
+
+RTRAIN_DOOR bool TrainerCore::leads() const {
+    return backend_->can_be_launched() ? launch::rank().value_or(0) == 0 : backend_->rank() == 0;
+}
+
+RTRAIN_DOOR storage::Location TrainerCore::location() const {
+    return run_location(options_.run, named_run().name);
+}
+
+RTRAIN_DOOR void TrainerCore::say_preempted(const Error& error) const {
+    if (leads()) {
+        console::say("%s", error.message().c_str());
+    }
 }
 
 /// The file system of Result::path, if not local.
@@ -235,9 +247,13 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
                                                          .run = run,
                                                          .tell = tell,
                                                          .logs = logs ? &*logs : nullptr,
-                                                         .on_run = on_run})
+                                                         .on_run = on_run,
+                                                         .calls = calls_})
                                           .run();
     if (ending.has_code(PreemptionError::own_code)) {
+        if (calls_ != nullptr) { // main() may be anywhere
+            throw PreemptionError(ending.failure->message);
+        }
         console::say("%s", ending.failure->message.c_str());
         exit_preempted();
     }
@@ -254,6 +270,9 @@ RTRAIN_DOOR Result TrainerCore::recorded(int fit, const RunFunction& function) {
         session_.record(fit, {.run = result.path});
         return result;
     } catch (const PreemptionError& error) {
+        if (calls_ != nullptr) { // main() may be anywhere
+            throw;
+        }
         end_process({session_, fit}, backend_->rank() == 0, error);
     } catch (const std::exception& error) {
         session_.record(fit, launch::FitOutcome::of(error));

@@ -171,9 +171,15 @@ public:
     /// Returns this rank's part of a data set passed to the trainer, or all of it if it is not in
     /// TrainerOptions::datasets_to_split. Throws DataError [RT-D1] for an unknown name.
     [[nodiscard]] data::Shard dataset_shard(const std::string& name) {
-        const data::Dataset& rows = dataset(name);
         const auto& to_split = options().datasets_to_split;
         const bool is_split = !to_split || std::ranges::find(*to_split, name) != to_split->end();
+        return dataset_shard(name, dataset(name), is_split);
+    }
+
+    /// Returns this rank's part of a data set that the training function has made, the same on all
+    /// ranks, or all of it without `is_split`. Checkpoints know it by `name`.
+    [[nodiscard]] data::Shard dataset_shard(const std::string& name, const data::Dataset& rows,
+                                            bool is_split = true) {
         return data::Shard(
             {.dataset = rows,
              .policy = data_,

@@ -101,6 +101,13 @@ public:
     /// *Collective.*
     bool restore(const State& state);
 
+    /// The same for the given checkpoint, for example of another run.
+    void restore(const State& state, const Checkpoint& from);
+
+    /// Saves a checkpoint of the state without a report, outside of loops over batches. If the run
+    /// is preempted, the training function ends here. *Collective.*
+    void save(const State& state);
+
     /// Early stopping: makes the current epoch the last of the loop over epochs(), on all ranks
     /// once one has called this. The body runs to its end, or leaves the loop by `break`.
     ///

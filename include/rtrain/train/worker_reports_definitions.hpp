@@ -188,10 +188,17 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
     if (!run_.saves_state() || !newest) {
         return false;
     }
-    checkpoint::Snapshot snapshot = run_.load(*newest);
+    restore(state, *newest);
+    return true;
+}
+
+RTRAIN_DOOR void WorkerReports::restore(const State& state, const Checkpoint& from) {
+    const UserCall::In in(UserCall::restore);
+    detail::require_attempt(run_.context().attempt);
+    checkpoint::Snapshot snapshot = run_.load(from);
     snapshot.rank = rank();
     snapshot.ranks = size();
-    snapshot.same_run = run_.is_own(*newest);
+    snapshot.same_run = run_.is_own(from);
     process::DeferredCopy::finish_all();
     ranks()->barrier(); // ranks copy files written by other ranks of their node
     detail::succeed_together(*ranks(), [&] {
@@ -206,7 +213,15 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
         said_way_ = way;
         console::say("resuming within epoch %d: %s", progress_.epoch() + 1, way.c_str());
     }
-    return true;
+}
+
+RTRAIN_DOOR void WorkerReports::save(const State& state) {
+    if (saves_state()) {
+        save_between(state);
+    } else {
+        (void)preemption();
+    }
+    leave_if_preempted();
 }
 
 RTRAIN_DOOR void WorkerReports::heartbeat() noexcept {

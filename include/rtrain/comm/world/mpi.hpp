@@ -133,7 +133,7 @@ inline void watch_for_finalize() {
     }
     const auto on_finalize = [](MPI_Comm, int, void*, void*) -> int {
         const Phase phase = ProcessContext::current().status.phase;
-        if (phase == Phase::training || phase == Phase::saving || phase == Phase::finishing) {
+        if (is_in_function(phase)) {
             console::error("MPI_Finalize was called within the training function, which ends this "
                            "rank; call it after the last fit(), or leave it to rtrain [RT-X47]");
             std::fflush(nullptr);
@@ -188,7 +188,7 @@ inline void ensure_mpi() {
         }
         // Finalising waits for the other ranks, and those wait for this one.
         const Phase phase = ProcessContext::current().status.phase;
-        if (phase == Phase::training || phase == Phase::saving || phase == Phase::finishing) {
+        if (is_in_function(phase)) {
             report_exit(trains == std::this_thread::get_id());
             std::fflush(nullptr);
             process::OutputTee::settle_current();

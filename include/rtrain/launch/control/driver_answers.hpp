@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -32,6 +33,13 @@ public:
         }
         changed_.notify_all();
     }
+    void add(const event::Call& call) {
+        {
+            const std::lock_guard lock(mutex_);
+            call_ = call;
+        }
+        changed_.notify_all();
+    }
 
     /// Waits for the next decision; empty on timeout.
     std::optional<Decision> wait_for_decision(std::chrono::milliseconds limit) {
@@ -51,11 +59,19 @@ public:
         return addresses_;
     }
 
+    /// See CallSource::wait().
+    std::optional<event::Call> wait_for_call(std::int64_t number, std::chrono::milliseconds limit) {
+        std::unique_lock lock(mutex_);
+        const auto is_there = [&] { return call_ && call_->number >= number; };
+        return changed_.wait_for(lock, limit, is_there) ? call_ : std::nullopt;
+    }
+
 private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<Decision> decisions_; ///< not yet returned
     std::optional<event::Addresses> addresses_;
+    std::optional<event::Call> call_; ///< the newest
 };
 
 } // namespace rtrain::launch

@@ -319,6 +319,7 @@ private:
                 },
                 [this](const Decision& decision) { answers_.add(decision); },
                 [this](const event::Addresses& addresses) { answers_.add(addresses); },
+                [this](const event::Call& call) { answers_.add(call); },
                 [](const event::Ping&) {},
                 [](const event::Welcome&) {}, // ControlSocket::connect() has received the answer
                 [](const event::Refused&) {},

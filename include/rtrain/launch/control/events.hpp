@@ -73,6 +73,11 @@ struct Address {
     int port = 0;
     bool operator==(const Address&) const = default;
 };
+/// The answer to a Call; from rank 0.
+struct Answer {
+    std::string text{}; ///< JSON of a CallAnswer
+    bool operator==(const Answer&) const = default;
+};
 /// This rank sends no more events.
 struct Done {
     bool operator==(const Done&) const = default;
@@ -108,6 +113,13 @@ struct Addresses {
     std::vector<int> ports{};
     bool operator==(const Addresses&) const = default;
 };
+/// The ranks must do this; see launch/calls/call.hpp.
+struct Call {
+    std::int64_t number = 0;
+    std::string name{};
+    std::string arguments{}; ///< JSON
+    bool operator==(const Call&) const = default;
+};
 /// The ranks hang, and all is reported: exit now. Between ranks without a driver.
 struct End {
     bool operator==(const End&) const = default;
@@ -115,11 +127,12 @@ struct End {
 
 } // namespace event
 
-using RankEvent = std::variant<event::Training, event::Failed, event::Ending, event::LastWords,
-                               event::Saved, console::Progress, event::Shown, event::Stack,
-                               event::RunEnded, event::RunBegins, event::Address, event::Done>;
+using RankEvent =
+    std::variant<event::Training, event::Failed, event::Ending, event::LastWords, event::Saved,
+                 console::Progress, event::Shown, event::Stack, event::RunEnded, event::RunBegins,
+                 event::Address, event::Answer, event::Done>;
 
 using DriverEvent = std::variant<event::Welcome, event::Refused, event::Ping, event::Preempt,
-                                 event::Dump, event::Addresses, event::End, Decision>;
+                                 event::Dump, event::Addresses, event::Call, event::End, Decision>;
 
 } // namespace rtrain::launch

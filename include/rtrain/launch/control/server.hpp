@@ -90,6 +90,10 @@ public:
     void send(int rank, const DriverEvent& event) { state_->send(rank, encode(event)); }
     /// Sends to each connected rank.
     void send_all(const DriverEvent& event) { state_->send_all(encode(event)); }
+    /// Also sends the newest event of its type to ranks that join later.
+    void send_all_from_now_on(const DriverEvent& event) {
+        state_->send_all_from_now_on(event.index(), encode(event));
+    }
 
     /// Accepts no more connections; removes the socket.
     void stop_listening() { state_->stop_listening(); }
@@ -140,6 +144,11 @@ private:
             for (const auto& [rank, peer] : ranks_) {
                 peer->write(frame);
             }
+        }
+
+        void send_all_from_now_on(std::size_t type, std::string frame) {
+            send_all(frame);
+            for_later_[type] = std::move(frame);
         }
 
         void stop_listening() { listener_->close(); }
@@ -266,6 +275,9 @@ private:
             pending_.remove(peer);
             ranks_[peer->rank] = peer;
             peer->write(encode(DriverEvent(event::Welcome{})));
+            for (const auto& [type, frame] : for_later_) {
+                peer->write(frame);
+            }
             call(handlers_.joined, known);
         }
 
@@ -335,7 +347,8 @@ private:
         boost::asio::steady_timer every_second_;
         std::list<Peer> pending_; ///< not yet ranks, oldest first
         std::map<int, Peer> ranks_;
-        int refusals_ = 0; ///< in this second
+        std::map<std::size_t, std::string> for_later_; ///< frames for ranks that join
+        int refusals_ = 0;                             ///< in this second
         bool closed_ = false;
     };
 

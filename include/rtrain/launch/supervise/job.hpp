@@ -62,6 +62,8 @@ public:
         std::function<void()> run_ended;
         /// The next run starts in these ranks.
         std::function<void(const std::string& run)> run_begins;
+        /// The ranks have answered a call.
+        std::function<void(const std::string& answer)> answered;
     };
 
     /// Time limit for survivors of a death to ask for a decision.
@@ -101,13 +103,14 @@ public:
     /// Call after a child process has exited.
     void reap() { started_.reap(); }
 
-    /// Requests that the ranks save and end within `grace_s` seconds, including ranks that join
-    /// later.
+    /// Asks all ranks, also those that join later, to save and end within `grace_s` seconds.
     void preempt(double grace_s) {
-        grace_s_ = grace_s;
         hangs_.hurry();
-        server_.send_all(event::Preempt{grace_s});
+        server_.send_all_from_now_on(event::Preempt{grace_s});
     }
+
+    /// Gives the ranks a call, also those that join later.
+    void call(const event::Call& call) { server_.send_all_from_now_on(call); }
 
     /// Kills all ranks now. `why`: the failure that broke the job.
     void kill(Failure why) {
@@ -140,9 +143,6 @@ private:
     void joined(const Hello& hello) {
         ranks_.join(hello);
         hangs_.joined(hello);
-        if (grace_s_) {
-            server_.send(hello.rank, event::Preempt{*grace_s_});
-        }
     }
 
     void heard(int rank, const RankEvent& received) {
@@ -175,6 +175,7 @@ private:
                     const auto all = ranks_.add(rank, address);
                     all ? server_.send_all(*all) : void();
                 },
+                [&](const event::Answer& answer) { handlers_.answered(answer.text); },
                 [&](const event::Done&) { ranks_.at(rank).done = true; },
             },
             received);
@@ -390,7 +391,6 @@ private:
     Clock::time_point kill_at_;
     std::optional<PendingSurvivors> bereaved_;
     OutOfMemoryWatch memory_;
-    std::optional<double> grace_s_;
     std::optional<Clock::time_point> useless_since_; ///< when mpirun lost its last rank
     boost::asio::steady_timer timer_;
     ControlServer server_;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/base/failure.hpp>
+#include <rtrain/launch/control/events.hpp>
 #include <rtrain/launch/supervise/rank_output.hpp>
 #include <rtrain/process/os/child.hpp>
 #include <rtrain/process/stdio/tee_thread.hpp>
@@ -78,6 +79,12 @@ struct Task {
     /// Called when the next run starts in ranks that have completed one; from then on, `prepare`
     /// and all other members refer to that run.
     std::function<void(const std::string& run)> on_run = [](const std::string&) {};
+    /// The call that ranks have to answer; each start of them gets it.
+    std::function<std::optional<event::Call>()> open_call = [] {
+        return std::optional<event::Call>();
+    };
+    /// Called with the answer to a call; throws nothing.
+    std::function<void(const std::string& answer)> answered = [](const std::string&) {};
     /// False if ranks on this machine can be started without mpirun.
     bool needs_mpi = true;
 };

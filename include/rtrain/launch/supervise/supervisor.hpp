@@ -23,8 +23,8 @@
 #include <rtrain/launch/supervise/hosts.hpp>
 #include <rtrain/launch/supervise/job.hpp>
 #include <rtrain/launch/supervise/program.hpp>
+#include <rtrain/launch/supervise/room_watch.hpp>
 #include <rtrain/launch/supervise/survivors.hpp>
-#include <rtrain/process/os/thread.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -56,7 +56,7 @@ public:
                std::function<void(RunEnd)> over)
         : io_(io), task_(std::move(task)), scaling_(std::move(scaling)),
           config_(std::move(failure)), over_(std::move(over)), policy_(config_), timer_(io),
-          resize_timer_(io) {}
+          room_(io, scaling_, [this] { return make_room_for_more(); }) {}
     Supervisor(const Supervisor&) = delete;
     Supervisor& operator=(const Supervisor&) = delete;
 
@@ -82,6 +82,13 @@ public:
         }
         for (const auto& job : retired_) {
             job->reap();
+        }
+    }
+
+    /// Gives the ranks a call; Task::open_call must return it until it is answered.
+    void call(const event::Call& call) {
+        if (job_ && !end_) {
+            job_->call(call);
         }
     }
 
@@ -193,14 +200,17 @@ private:
                                                   .keep_at_least = kept},
                                      handlers());
         resizing_ = false;
-        look_for_room(place.ranks);
+        room_.watch(place.ranks);
+        if (const auto call = task_.open_call()) {
+            job_->call(*call);
+        }
     }
 
     /// The job's end is handled later, because that destroys the job.
     Job::Handlers handlers() {
         return {.over =
                     [this](JobEnd end) {
-                        resize_timer_.cancel();
+                        room_.stop();
                         later([this, end = std::move(end)] { conclude(end); });
                     },
                 .ended = [this] { later([this] { tidy_up(); }); },
@@ -219,9 +229,10 @@ private:
                         return decision;
                     },
                 .in_a_hurry = [this] { return use_free_restart(); },
-                .shrunk = [this](int ranks) { look_for_room(ranks); },
+                .shrunk = [this](int ranks) { room_.watch(ranks); },
                 .run_ended = [this] { between_runs_ = true; },
-                .run_begins = [this](const std::string& run) { begin_run(run); }};
+                .run_begins = [this](const std::string& run) { begin_run(run); },
+                .answered = [this](const std::string& answer) { task_.answered(answer); }};
     }
 
     /// Starts the next run in the same ranks; failures of the previous one no longer count.
@@ -298,7 +309,7 @@ private:
     void finish(RunEnd end) {
         end_ = std::move(end);
         timer_.cancel();
-        resize_timer_.cancel();
+        room_.stop();
         retire_job();
         kill_launchers_later();
         tidy_up();
@@ -325,45 +336,14 @@ private:
         }
     }
 
-    /// An elastic run with fewer ranks than its maximum periodically checks for more free slots.
-    void look_for_room(int ranks) {
-        if (!scaling_.num_workers.is_elastic() || ranks >= scaling_.num_workers.max()) {
-            return;
-        }
-        wait(resize_timer_, scaling_.elastic_resize_monitor_interval_s, [this, ranks] {
-            if (!job_ || asked_to_make_room_) {
-                return;
-            }
-            // Hosts may take seconds to answer, and the ranks may have changed by then.
-            try {
-                probe_ = process::Thread([this, ranks, attempt = attempt_] {
-                    const bool more = has_room_for_more_than(ranks);
-                    later([this, ranks, more, attempt] {
-                        if (attempt != attempt_) {
-                            return;
-                        }
-                        if (more && job_ && !asked_to_make_room_ && !between_runs_) {
-                            resizing_ = true;
-                            job_->preempt(config_.preemption_grace_s);
-                        } else {
-                            look_for_room(ranks);
-                        }
-                    });
-                });
-            } catch (const LaunchError& error) { // no thread
-                console::warn("cannot look for room: %s", error.what());
-                look_for_room(ranks);
-            }
-        });
-    }
-
-    [[nodiscard]] bool has_room_for_more_than(int ranks) const {
-        try {
-            return find_room(scaling_).ranks > ranks;
-        } catch (const LaunchError& error) { // a hostfile that is being written, perhaps
-            console::warn("cannot look for room: %s", error.what());
+    /// More ranks fit: saves and restarts the run with them, unless it is about to end anyway.
+    [[nodiscard]] bool make_room_for_more() {
+        if (!job_ || asked_to_make_room_ || between_runs_) {
             return false;
         }
+        resizing_ = true;
+        job_->preempt(config_.preemption_grace_s);
+        return true;
     }
 
     boost::asio::io_context& io_;
@@ -383,11 +363,10 @@ private:
     std::optional<Failure> told_to_end_;
     std::optional<RunEnd> end_;
     boost::asio::steady_timer timer_; ///< for a restart, the grace time, the end
-    boost::asio::steady_timer resize_timer_;
+    RoomWatch room_;
     std::unique_ptr<Job> job_;
     std::list<std::unique_ptr<Job>> retired_; ///< jobs whose mpirun has not exited
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
-    process::Thread probe_; ///< looks for free slots; destroyed before what it uses
 };
 
 } // namespace rtrain::launch

@@ -146,6 +146,10 @@ public:
 
 private:
     static bool lives(const WatchedRank& rank) { return rank.is_live(); }
+    /// main() may take any time to make the next call.
+    static bool waits_for_main(const WatchedRank& rank) {
+        return rank.is_live() && rank.last.phase == Phase::waiting;
+    }
 
     /// The time up to which reports describe what the ranks do.
     [[nodiscard]] Clock::time_point known(Clock::time_point now) const {
@@ -232,6 +236,10 @@ private:
             return late(*starting, static_cast<int>(starting - ranks_.begin()), now);
         }
         if (std::none_of(ranks_.begin(), ranks_.end(), lives)) {
+            return std::nullopt;
+        }
+        if (std::any_of(ranks_.begin(), ranks_.end(), waits_for_main)) {
+            progress_at_ = outside_at_ = active_at_ = now;
             return std::nullopt;
         }
         const double idle_limit_s =

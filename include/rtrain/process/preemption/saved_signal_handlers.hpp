@@ -5,6 +5,8 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include <signal.h>
@@ -25,6 +27,21 @@ public:
         for (const auto& [signal, action] : before_) {
             ::sigaction(signal, &action, nullptr);
         }
+    }
+
+    /// Shared by all that exist at a time and handle the same signals: the last one restores the
+    /// handlers, in whichever order they end.
+    [[nodiscard]] static std::shared_ptr<const SavedSignalHandlers>
+    shared(const std::vector<int>& signals) {
+        static std::mutex mutex;
+        static std::weak_ptr<const SavedSignalHandlers> users;
+        const std::lock_guard lock(mutex);
+        auto user = users.lock();
+        if (!user) {
+            user = std::make_shared<const SavedSignalHandlers>(signals);
+            users = user;
+        }
+        return user;
     }
 
     /// Those that this process's parent did not make it ignore, as nohup and `&` do.

@@ -17,6 +17,7 @@ enum class Phase : std::uint8_t {
     starting,  ///< joining the others, resuming the run
     training,  ///< in the training function
     saving,    ///< in report(): writing a checkpoint
+    waiting,   ///< for a call of main()
     finishing, ///< the training function has ended
     done       ///< this rank sends no more events
 };
@@ -24,8 +25,14 @@ enum class Phase : std::uint8_t {
 inline constexpr auto phase_names = detail::name_table<Phase>({{Phase::starting, "starting"},
                                                                {Phase::training, "training"},
                                                                {Phase::saving, "saving"},
+                                                               {Phase::waiting, "waiting"},
                                                                {Phase::finishing, "finishing"},
                                                                {Phase::done, "done"}});
+
+/// True while the training function has not returned.
+[[nodiscard]] constexpr bool is_in_function(Phase phase) noexcept {
+    return phase != Phase::starting && phase != Phase::done;
+}
 
 struct RankStatus {
     std::atomic<Phase> phase{Phase::starting};

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// CallSource: where ranks that serve calls get them. A rank that was launched for them gets them
+/// from its driver, any other from its own main().
+#pragma once
+
+#include <rtrain/launch/calls/call.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+namespace rtrain::launch {
+
+class CallSource {
+public:
+    CallSource() = default;
+    CallSource(const CallSource&) = delete;
+    CallSource& operator=(const CallSource&) = delete;
+    virtual ~CallSource() = default;
+
+    /// Waits for the newest call, if its number is at least `number`; empty on timeout. A call is
+    /// returned again until a newer one arrives, because ranks may start over.
+    [[nodiscard]] virtual std::optional<Call> wait(std::int64_t number,
+                                                   std::chrono::milliseconds limit) = 0;
+    virtual void answer(const CallAnswer& answer) = 0;
+};
+
+} // namespace rtrain::launch
