@@ -33,6 +33,10 @@ module;
 #include <rtrain/config/stop.hpp>
 #include <rtrain/config/tracker.hpp>
 #include <rtrain/config/typed_config.hpp>
+#include <rtrain/creators.hpp>
+#include <rtrain/creators/options.hpp>
+#include <rtrain/creators/settings.hpp>
+#include <rtrain/creators/stats.hpp>
 #include <rtrain/data/batch/batch.hpp>
 #include <rtrain/data/batch/batch_options.hpp>
 #include <rtrain/data/batch/ragged.hpp>

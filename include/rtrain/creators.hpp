@@ -86,7 +86,7 @@ public:
     }
 
     /// Saves a checkpoint in the directory `path`, which is replaced if it is one. It has the
-    /// model, the optimizer and the schedule, and what restore() needs to go on from it. Throws
+    /// model, the optimizer and the schedule, and what restore() needs to continue from it. Throws
     /// CheckpointError [RT-F39].
     void save(const std::filesystem::path& path) {
         (void)client_->call("save", {{"path", std::filesystem::absolute(path).string()}});

@@ -3,7 +3,11 @@
 /// AnyReplica: the model, data and optimizer of a rank of a CreatorTrainer, without their types.
 #pragma once
 
+#include <rtrain/base/compiled.hpp>
+#include <rtrain/config/run_info.hpp>
+#include <rtrain/creators/stats.hpp>
 #include <rtrain/state/state.hpp>
+#include <rtrain/train/worker_loops.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -27,6 +31,13 @@ struct BatchSums {
     void save(StateWriter& out) const;
     void load(const StateReader& in);
 };
+
+/// The results of train() and validate(), from the sums of all ranks. *Collective.*
+[[nodiscard]] TrainStats train_stats(WorkerLoops& worker, const BatchSums& sums,
+                                     double learning_rate);
+[[nodiscard]] ValidationStats validation_stats(WorkerLoops& worker, const BatchSums& sums);
+/// The same as metrics of a report, without an accuracy if there is none.
+[[nodiscard]] Config metrics_of(const ValidationStats& stats);
 
 class AnyReplica {
 public:
@@ -58,3 +69,7 @@ public:
 };
 
 } // namespace rtrain::detail
+
+#ifndef RTRAIN_COMPILED
+#include <rtrain/creators/any_replica_definitions.hpp>
+#endif

@@ -74,7 +74,6 @@ private:
     [[nodiscard]] launch::CallAnswer set_data(const launch::Call& call);
     [[nodiscard]] std::string file_of(const std::string& name) const;
     void end_epoch_of(const launch::Call& call, int epoch, bool is_last);
-    [[nodiscard]] TrainStats train_stats();
     [[nodiscard]] std::optional<Failure> refusal(const std::function<void()>& action);
 
     WorkerLoops& worker_;

@@ -13,8 +13,6 @@
 #include <rtrain/launch/calls/call_record.hpp>
 #include <rtrain/process/context.hpp>
 
-#include <ATen/Functions.h>
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -26,22 +24,6 @@
 #include <vector>
 
 namespace rtrain::detail {
-
-RTRAIN_DOOR void BatchSums::save(StateWriter& out) const {
-    out.value("counts", boost::json::array{batches, rows, correct});
-    out.value("sums", boost::json::array{loss, data, forward, backward, step});
-}
-RTRAIN_DOOR void BatchSums::load(const StateReader& in) {
-    const auto counts = in.value("counts").as_array();
-    batches = counts.at(0).to_number<std::int64_t>();
-    rows = counts.at(1).to_number<std::int64_t>();
-    correct = counts.at(2).to_number<std::int64_t>();
-    const auto sums = in.value("sums").as_array();
-    std::size_t index = 0;
-    for (double* const sum : {&loss, &data, &forward, &backward, &step}) {
-        *sum = json::number(sums.at(index++)).value();
-    }
-}
 
 RTRAIN_DOOR void CallService::Progress::save(StateWriter& out) const {
     out.value("calls", calls);
@@ -230,9 +212,8 @@ RTRAIN_DOOR launch::CallAnswer CallService::train(const launch::Call& call,
 
 /// Reports an epoch. The checkpoint of the last one ends the call.
 RTRAIN_DOOR void CallService::end_epoch_of(const launch::Call& call, int epoch, bool is_last) {
-    const TrainStats stats = train_stats();
+    progress_.answer = to_config(train_stats(worker_, sums_, replica_.learning_rate()));
     replica_.end_epoch();
-    progress_.answer = to_config(stats);
     if (is_last) {
         progress_.open = 0;
         progress_.calls = call.number;
@@ -240,30 +221,6 @@ RTRAIN_DOOR void CallService::end_epoch_of(const launch::Call& call, int epoch, 
     Config metrics = progress_.answer;
     metrics["epoch"] = epoch;
     settings_.saves_every_call ? worker_.report(metrics, state_) : worker_.report(metrics);
-}
-
-/// Means over all ranks. *Collective.*
-RTRAIN_DOOR TrainStats CallService::train_stats() {
-    const auto count = [](std::int64_t value) { return static_cast<double>(value); };
-    at::Tensor all = at::tensor({count(sums_.batches), count(sums_.rows), sums_.loss, sums_.data,
-                                 sums_.forward, sums_.backward, sums_.step},
-                                at::kDouble);
-    worker_.all_reduce(all);
-    const auto* const sums = all.const_data_ptr<double>();
-    const double batches = std::max(sums[0], 1.0);
-    TrainStats stats{
-        .batch_count = sums_.batches,
-        .batch_processed = static_cast<std::int64_t>(sums[1]),
-        .data_time = sums[3] / batches,
-        .fwd = sums[4] / batches,
-        .grad = sums[5] / batches,
-        .apply = sums[6] / batches,
-        .train_loss = sums[2] / std::max(sums[1], 1.0),
-        .learning_rate = replica_.learning_rate(),
-    };
-    stats.batch_count = static_cast<std::int64_t>(sums[0]) / worker_.size();
-    stats.batch_time = stats.data_time + stats.fwd + stats.grad + stats.apply;
-    return stats;
 }
 
 RTRAIN_DOOR launch::CallAnswer CallService::validate(const launch::Call& call) {
@@ -277,27 +234,9 @@ RTRAIN_DOOR launch::CallAnswer CallService::validate(const launch::Call& call) {
     }
     BatchSums sums;
     replica_.validate(sums);
-    const auto count = [](std::int64_t value) { return static_cast<double>(value); };
-    at::Tensor all =
-        at::tensor({count(sums.batches), count(sums.rows), sums.loss,
-                    count(std::max<std::int64_t>(sums.correct, 0)), sums.correct >= 0 ? 1.0 : 0.0},
-                   at::kDouble);
-    worker_.all_reduce(all);
-    const auto* const of_all = all.const_data_ptr<double>();
-    const double rows = std::max(of_all[1], 1.0);
-    ValidationStats stats{.batch_count = static_cast<std::int64_t>(of_all[0]) / worker_.size(),
-                          .validation_loss = of_all[2] / rows,
-                          .mean_loss = of_all[2] / rows};
-    if (of_all[4] > 0) {
-        stats.mean_accuracy = of_all[3] / rows;
-    }
-    boost::json::object values = to_config(stats);
-    Config metrics = values;
-    if (!stats.mean_accuracy) {
-        metrics.erase("mean_accuracy");
-    }
-    worker_.report(metrics);
-    return {.number = call.number, .values = std::move(values)};
+    const ValidationStats stats = validation_stats(worker_, sums);
+    worker_.report(metrics_of(stats));
+    return {.number = call.number, .values = to_config(stats)};
 }
 
 /// Saves a checkpoint, and copies it to the path of the call, if it has one.

@@ -25,6 +25,16 @@
 namespace rtrain::detail {
 
 template <class Options>
+[[nodiscard]] CreatorSettings settings_of(const Options& options) {
+    return {.batch_size = options.batch_size,
+            .scheduler_step_freq = options.scheduler_step_freq,
+            .saves_every_call =
+                options.save_every_call.value_or(options.run.failure.max_failures != 0),
+            .input_column = options.input_column,
+            .target_column = options.target_column};
+}
+
+template <class Options>
 class CreatorRun {
     using Given = std::remove_cvref_t<decltype(std::declval<const Options&>().backend)>;
     static constexpr bool names_backend = std::convertible_to<Given, std::string_view>;

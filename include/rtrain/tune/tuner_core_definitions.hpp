@@ -296,9 +296,8 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
     return fit([&](int fit) {
         tune::Resources each = options_.resources_per_trial;
         const int ranks = trainer.scaling.num_workers.value_or(1);
-        if (each == tune::Resources{}) { // ranks may share cores
-            each.cpus = std::min(ranks, this_machine().cpus);
-        }
+        const bool share_cores = each == tune::Resources{};
+        each.cpus = share_cores ? std::min(ranks, this_machine().cpus) : each.cpus;
         auto variables = session_->input_variables();
         if (std::getenv("OMP_NUM_THREADS") == nullptr) {
             variables["OMP_NUM_THREADS"] =

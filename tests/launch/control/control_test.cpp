@@ -436,8 +436,8 @@ TEST_CASE("Control.messages_come_back") {
     };
     const Hello hello{.rank = 3, .size = 4, .attempt = 7, .pid = 12345, .host = "höst"};
     CHECK(std::get<Hello>(parse_from_rank(through(encode(hello)))) == hello);
-    for (const Phase phase :
-         {Phase::starting, Phase::training, Phase::saving, Phase::finishing, Phase::done}) {
+    for (const Phase phase : {Phase::starting, Phase::training, Phase::saving, Phase::waiting,
+                              Phase::finishing, Phase::done}) {
         const RankReport report{.rank = 3,
                                 .phase = phase,
                                 .progress = ~std::uint64_t{0},
@@ -488,6 +488,7 @@ TEST_CASE("Control.events_have_the_same_text_in_every_version") {
         {event::RunBegins{"{}"}, R"({"run":"{}","kind":"run_begins"})"},
         {event::Address{.host = "10.0.0.1", .port = 4711},
          R"({"host":"10.0.0.1","port":4711,"kind":"address"})"},
+        {event::Answer{"{}"}, R"({"text":"{}","kind":"answer"})"},
         {event::Done{}, R"({"kind":"done"})"}};
     const std::vector<std::pair<DriverEvent, std::string>> of_driver{
         {event::Welcome{}, R"({"kind":"welcome"})"},
@@ -497,6 +498,8 @@ TEST_CASE("Control.events_have_the_same_text_in_every_version") {
         {event::Dump{}, R"({"kind":"dump"})"},
         {event::Addresses{.hosts = {"10.0.0.1", "::1"}, .ports = {4711, 4712}},
          R"({"hosts":["10.0.0.1","::1"],"ports":[4711,4712],"kind":"addresses"})"},
+        {event::Call{.number = 3, .name = "train", .arguments = "{}"},
+         R"({"number":3,"name":"train","arguments":"{}","kind":"call"})"},
         {event::End{}, R"({"kind":"end"})"},
         {Decision{.restart = true, .delay_s = 2, .skip = {"a", "b"}, .reason = "why"},
          R"({"restart":true,"delay_s":2E0,"skip":["a","b"],"reason":"why","kind":"decision"})"}};

@@ -449,6 +449,23 @@ TEST_CASE("HangWatch.ranks_that_are_done_are_not_watched") {
     CHECK(!ranks.go(10000));
 }
 
+TEST_CASE("HangWatch.ranks_that_wait_for_a_call_of_main_are_not_hung") {
+    Ranks ranks(2, {.idle_s = 5, .busy_s = 20});
+    ranks.act = [](Ranks& all) { all.step(); };
+    CHECK(!ranks.go(10));
+    ranks.act = [](Ranks& all) { // the others are in a collective already
+        all.reports[0].phase = Phase::waiting;
+        all.wait(1);
+    };
+    CHECK(!ranks.go(10'000));
+    ranks.act = [](Ranks& all) { // the call has come, and hangs
+        all.reports[0].phase = Phase::training;
+        all.wait(0);
+        all.wait(1);
+    };
+    CHECK(ranks.go(10)->kind == Found::idle);
+}
+
 TEST_CASE("HangWatch.it_can_be_switched_off") {
     Ranks ranks(2, {.enabled = false});
     ranks.watch.set_stopped(0, true, at(0));

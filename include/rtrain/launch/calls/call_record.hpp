@@ -4,6 +4,7 @@
 /// from it, and ranks that start over repeat those that their checkpoint lacks.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
 #include <rtrain/launch/calls/call.hpp>
 #include <rtrain/storage/file/file.hpp>
@@ -14,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -35,7 +37,7 @@ public:
     explicit CallRecord(storage::Location run) : run_(std::move(run)) {}
 
     /// Reads the file; a record whose end is missing was never answered. Throws StorageError, and
-    /// ConfigError [RT-C4] if it is damaged.
+    /// LaunchError [RT-F37] if it is damaged.
     void read() {
         calls_.clear();
         text_.clear();
@@ -45,8 +47,7 @@ public:
         const std::string text = run_.filesystem.read(path());
         for (std::size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos;
              begin = end + 1) {
-            const auto line = json::parse(std::string_view(text).substr(begin, end - begin));
-            calls_.push_back(answered_from(line.as_object()));
+            calls_.push_back(parse(std::string_view(text).substr(begin, end - begin)));
             text_ = text.substr(0, end + 1);
         }
     }
@@ -90,6 +91,19 @@ public:
     }
 
 private:
+    [[nodiscard]] AnsweredCall parse(std::string_view line) const {
+        try {
+            AnsweredCall answered = answered_from(json::parse(line).as_object());
+            if (answered.call.number == size() + 1) {
+                return answered;
+            }
+        } catch (const std::exception&) { // reported below
+        }
+        throw LaunchError("RT-F37",
+                          detail::concat(run_.filesystem.uri(path()), " is damaged at call ",
+                                         size() + 1, "; start the run over under a new name"));
+    }
+
     [[nodiscard]] std::string path() const { return run_.path + '/' + file_name; }
 
     storage::Location run_;
