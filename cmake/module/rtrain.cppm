@@ -37,6 +37,7 @@ module;
 #include <rtrain/creators/options.hpp>
 #include <rtrain/creators/settings.hpp>
 #include <rtrain/creators/stats.hpp>
+#include <rtrain/creators/trainable.hpp>
 #include <rtrain/data/batch/batch.hpp>
 #include <rtrain/data/batch/batch_options.hpp>
 #include <rtrain/data/batch/ragged.hpp>

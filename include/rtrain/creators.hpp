@@ -21,6 +21,7 @@
 #include <rtrain/creators/data.hpp>
 #include <rtrain/creators/options.hpp>
 #include <rtrain/creators/stats.hpp>
+#include <rtrain/creators/trainable.hpp>
 #include <rtrain/trainer.hpp>
 
 #include <filesystem>

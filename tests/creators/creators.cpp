@@ -156,8 +156,7 @@ void make(Trainer& trainer, const std::string& name, const std::string& argument
         trainer.set_data(rows(seed, 36), rows(seed + 1, 12));
     } else if (name == "model") {
         const auto model = trainer.get_model();
-        print("sum",
-              model->in->weight.template to<double>(at::kDouble).sum().template item<double>());
+        print("sum", model->in->weight.to(at::kDouble).sum().template item<double>());
     } else if (name == "shutdown") {
         trainer.shutdown();
     } else {

@@ -45,19 +45,14 @@ class CreatorRun {
 public:
     /// Throws ConfigError [RT-F32, RT-F38].
     explicit CreatorRun(Options options)
-        : options_(std::move(options)), settings_{.batch_size = options_.batch_size,
-                                                  .scheduler_step_freq =
-                                                      options_.scheduler_step_freq,
-                                                  .saves_every_call =
-                                                      options_.save_every_call.value_or(
-                                                          options_.run.failure.max_failures != 0),
-                                                  .input_column = options_.input_column,
-                                                  .target_column = options_.target_column},
-          trainer_{.config = options_.config,
-                   .scaling = {.num_workers = options_.num_replicas,
-                               .use_gpu = options_.use_gpu,
-                               .threads_per_worker = options_.threads_per_worker},
-                   .run = options_.run},
+        : options_(std::move(options)),
+          settings_(settings_of(options_)), trainer_{.config = options_.config,
+                                                     .scaling = {.num_workers =
+                                                                     options_.num_replicas,
+                                                                 .use_gpu = options_.use_gpu,
+                                                                 .threads_per_worker =
+                                                                     options_.threads_per_worker},
+                                                     .run = options_.run},
           backend_(std::make_shared<B>(make_backend(options_))), ranks_(any_backend(backend_)) {
         (void)batch_size_of_rank(options_.batch_size, options_.num_replicas.value_or(1));
     }

@@ -24,7 +24,6 @@ struct CreatorSettings {
     std::int64_t batch_size = 16; ///< of all ranks
     SchedulerStep scheduler_step_freq = SchedulerStep::epoch;
     bool saves_every_call = false;
-    bool shuffle = true;
     std::string input_column{};
     std::string target_column{};
 };
