@@ -83,7 +83,8 @@ private:
     const CreatorSettings& settings_;
     launch::CallRecord record_; ///< used by rank 0
     Progress progress_;
-    BatchSums sums_; ///< of the train() call in progress
+    bool has_served_ = false; ///< a call, so that the next one is newer
+    BatchSums sums_;          ///< of the train() call in progress
     State weights_;
     State objects_; ///< all that a user would save
     State state_;   ///< these, and the progress

@@ -106,7 +106,7 @@ RTRAIN_DOOR std::optional<launch::Call> CallService::wait() const {
     ProcessContext& context = ProcessContext::current();
     const RankStatus::In waiting(context.status, Phase::waiting);
     for (;;) {
-        if (auto call = calls_.wait(std::max<std::int64_t>(progress_.calls, 1), often)) {
+        if (auto call = calls_.wait(has_served_ ? progress_.calls + 1 : 1, often)) {
             return call;
         }
         if (context.notice.given()) {
@@ -138,6 +138,13 @@ RTRAIN_DOOR launch::Call CallService::next() {
                                      other.number, ", ", other.text(),
                                      "; main() must decide alike on all ranks"));
         }
+    }
+    has_served_ = true;
+    if (call->number < progress_.calls) {
+        throw LaunchError("RT-F37",
+                          concat("main() makes call ", call->number, ", ", call->text(),
+                                 ", but the newest checkpoint contains call ", progress_.calls,
+                                 "; start the run over under a new name"));
     }
     return call->number <= progress_.calls + 1 ? *call : missed_call();
 }

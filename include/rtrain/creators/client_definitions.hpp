@@ -90,7 +90,7 @@ RTRAIN_DOOR CallClient::CallClient(TrainerCore core, CallFunction function, std:
       fit_(core_.begin_calls(function_, type_)), board_(std::make_unique<launch::CallBoard>()) {
     launch::Session& session = core_.session();
     const auto run = session.run_of_calls(fit_);
-    replays_ = run && session.target();
+    replays_ = run && (session.target() || !session.trial().empty());
     const auto at = replays_ ? storage::locate(*run, core_.options().run.transfer) : this->run();
     record_ = std::make_unique<launch::CallRecord>(at);
     if (replays_ || core_.options().run.resume != Resume::never) {
@@ -215,17 +215,22 @@ RTRAIN_DOOR void CallClient::serve() {
 }
 
 RTRAIN_DOOR void CallClient::leave_preempted(const Error& error) {
+    is_shut_down_ = true;
     core_.say_preempted(error);
     thread_.join();
     exit_preempted();
 }
 
 RTRAIN_DOOR void CallClient::shutdown() {
-    const OneCall one(*this);
-    if (std::exchange(is_shut_down_, true) || !has_started_) {
+    if (is_shut_down_) {
         return;
     }
+    const OneCall one(*this);
     Open::remove(*this);
+    is_shut_down_ = true;
+    if (!has_started_) {
+        return;
+    }
     try {
         (void)board_->call({.number = number_ + 1, .name = shutdown_call});
     } catch (const PreemptionError& error) {

@@ -40,6 +40,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -290,9 +291,11 @@ private:
     void begin_trial() {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         input_.take();
-        const auto there = [this](int fit) { return trial_.parent_path() / name_of(fit); };
-        for (int fit = 0; std::filesystem::exists(there(fit)); ++fit) {
-            directory_.keep(name_of(fit), storage::read_file(there(fit)));
+        for (const auto& entry : std::filesystem::directory_iterator(trial_.parent_path())) {
+            const std::string name = entry.path().filename().string();
+            if (name.starts_with(endings) || name.starts_with(runs_of_calls)) {
+                directory_.keep(name, storage::read_file(entry.path()));
+            }
         }
         (void)directory_.path();
         muted_.begin();
@@ -317,9 +320,13 @@ private:
         }
     }
 
-    static std::string name_of(int fit) { return "fit-" + std::to_string(fit) + ".json"; }
-    static std::string config_of(int fit) { return "config-" + std::to_string(fit) + ".json"; }
-    static std::string calls_of(int fit) { return "calls-" + std::to_string(fit); }
+    static constexpr std::string_view endings = "fit-";
+    static constexpr std::string_view runs_of_calls = "calls-";
+    static std::string name_of(int fit) { return rtrain::detail::concat(endings, fit, ".json"); }
+    static std::string config_of(int fit) {
+        return rtrain::detail::concat("config-", fit, ".json");
+    }
+    static std::string calls_of(int fit) { return rtrain::detail::concat(runs_of_calls, fit); }
 
     ProcessContext& context_ = ProcessContext::current();
     int fits_ = 0;
