@@ -34,6 +34,7 @@ module;
 #include <rtrain/config/tracker.hpp>
 #include <rtrain/config/typed_config.hpp>
 #include <rtrain/creators.hpp>
+#include <rtrain/creators/creator_trainer.hpp>
 #include <rtrain/creators/options.hpp>
 #include <rtrain/creators/settings.hpp>
 #include <rtrain/creators/stats.hpp>

@@ -115,8 +115,14 @@ auto options(const std::string& name, Backend backend) {
         .threads_per_worker = 1};
 }
 
+/// All ranks have the same values; rank 0 prints them.
+bool leads() {
+    return rtrain::launch::rank().value_or(0) == 0;
+}
 void print(const char* name, double value) {
-    std::printf(" %s=%a", name, value);
+    if (leads()) {
+        std::printf(" %s=%a", name, value);
+    }
 }
 
 /// Waits for a file of the test, which is there at most a minute later.
@@ -207,7 +213,6 @@ int run(int count, char** words, Backend backend) {
             current = name;
             continue;
         }
-        const bool leads = rtrain::launch::rank().value_or(0) == 0;
         try {
             const bool acted = act(name, argument);
             auto& trainer = trainers[current];
@@ -217,11 +222,11 @@ int run(int count, char** words, Backend backend) {
             if (!acted) {
                 make(*trainer, name, argument);
             }
-            if (leads) {
+            if (leads()) {
                 std::printf(" %s\n", word.c_str());
             }
         } catch (const rtrain::Error& error) {
-            if (leads) {
+            if (leads()) {
                 std::printf(" %s: %s\n", word.c_str(), error.what());
             }
         }

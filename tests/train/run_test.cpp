@@ -10,6 +10,7 @@
 #include <rtrain/testing/backend.hpp>
 #include <rtrain/track/files/json_lines.hpp>
 #include <rtrain/track/page/run_report.hpp>
+#include <rtrain/train/process_end.hpp>
 
 #include <doctest/doctest.h>
 
@@ -277,6 +278,8 @@ TEST_CASE("Run.two_at_once_in_one_directory_are_refused") {
         storage::DirectoryLock other; // as another process holds it
         other.acquire(directory.path() / "r");
         CHECK(code() == "RT-S7");
+        launch::Session& session = launch::Session::of_this_process();
+        CHECK(code_of([&] { detail::require_free({session, 1000}, options.run); }) == "RT-S7");
     }
     CHECK(code().empty());
     Local(options).fit([&](auto&) { CHECK(code() == "RT-C23"); }); // in this process

@@ -64,7 +64,6 @@ private:
     [[nodiscard]] launch::Call next();
     [[nodiscard]] std::optional<launch::Call> wait() const;
     [[nodiscard]] launch::Call missed_call();
-    void answer(launch::CallAnswer answer);
 
     [[nodiscard]] launch::CallAnswer train(const launch::Call& call, Epochs::Iterator& epoch);
     [[nodiscard]] launch::CallAnswer validate(const launch::Call& call);

@@ -72,32 +72,25 @@ RTRAIN_DOOR CallService::Next CallService::serve_epochs() {
 RTRAIN_DOOR CallService::Next CallService::perform(const launch::Call& call,
                                                    Epochs::Iterator& epoch) {
     if (call.number == progress_.calls) { // its answer was lost
-        answer({.number = call.number, .values = progress_.answer});
+        calls_.answer({.number = call.number, .values = progress_.answer});
         return Next::call;
     }
     const std::string_view name = call.name;
     if (name == "shutdown") {
-        answer({.number = call.number});
+        calls_.answer({.number = call.number});
         return Next::end;
     }
     const bool restores = name == "restore";
-    launch::CallAnswer done = name == "train"              ? train(call, epoch)
-                              : name == "validate"         ? validate(call)
-                              : name == "save"             ? save(call)
-                              : name == "load" || restores ? load(call, !restores)
-                              : name == "update_scheduler" ? update_scheduler(call)
-                                                           : set_data(call);
+    const launch::CallAnswer done = name == "train"              ? train(call, epoch)
+                                    : name == "validate"         ? validate(call)
+                                    : name == "save"             ? save(call)
+                                    : name == "load" || restores ? load(call, !restores)
+                                    : name == "update_scheduler" ? update_scheduler(call)
+                                                                 : set_data(call);
     progress_.calls = call.number;
     progress_.answer = done.values;
-    const bool has_moved = restores && !done.refusal;
-    answer(std::move(done));
-    return has_moved ? Next::epochs : Next::call;
-}
-
-RTRAIN_DOOR void CallService::answer(launch::CallAnswer answer) {
-    if (worker_.rank() == 0) {
-        calls_.answer(answer);
-    }
+    calls_.answer(done);
+    return restores && !done.refusal ? Next::epochs : Next::call;
 }
 
 /// Waits for the next call; empty if this rank is preempted first.

@@ -38,6 +38,21 @@ template <class M>
     }
 }
 
+/// Throws ConfigError [RT-F32] for a null pointer.
+template <class Model>
+[[nodiscard]] Model required(Model model) {
+    bool is_null = false;
+    if constexpr (requires { model.is_empty(); }) {
+        is_null = model.is_empty();
+    } else {
+        is_null = model == nullptr;
+    }
+    if (is_null) {
+        throw ConfigError("RT-F32", "model_creator returned no module");
+    }
+    return model;
+}
+
 template <class Options>
 using ModelOf =
     decltype(held(std::declval<const Options&>().model_creator(std::declval<const Config&>())));
@@ -92,9 +107,9 @@ public:
     /// References outlive this object.
     Replica(W& worker, const Options& options, const CreatorSettings& settings)
         : worker_(worker), options_(options), settings_(settings),
-          model_(held(options.model_creator(options.config))), prepared_(worker.prepare(model_)),
-          made_(make_optimizer(options, model_)), scheduler_(make_scheduler(options, made_.second)),
-          data_(make_data(worker, options)) {
+          model_(required(held(options.model_creator(options.config)))),
+          prepared_(worker.prepare(model_)), made_(make_optimizer(options, model_)),
+          scheduler_(make_scheduler(options, made_.second)), data_(make_data(worker, options)) {
         if (is_plateau && settings.scheduler_step_freq != SchedulerStep::manual) {
             throw ConfigError("RT-F32",
                               "a schedule that follows a metric needs scheduler_step_freq "

@@ -10,7 +10,7 @@
 #include <rtrain/config/callback.hpp>
 #include <rtrain/journal/rank_logs.hpp>
 #include <rtrain/launch/calls/call_board.hpp>
-#include <rtrain/launch/driver_calls.hpp>
+#include <rtrain/launch/calls/driver_calls.hpp>
 #include <rtrain/launch/fit_driver.hpp>
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/launch/session.hpp>
@@ -121,7 +121,11 @@ RTRAIN_DOOR int TrainerCore::begin_calls(const CallFunction& function, std::stri
         if (launch::Helper::is_this_process()) {
             serve_and_exit();
         }
-        launch::DriverCalls calls(session_);
+        const auto tell = [this](const launch::event::Answer& answer) { session_.tell(answer); };
+        launch::DriverCalls calls(session_.answers(),
+                                  launch::rank() == 0
+                                      ? std::function<void(const launch::event::Answer&)>(tell)
+                                      : nullptr);
         train_and_exit(fit, [&](Run& run) { function(run, calls); });
     }
     return fit;

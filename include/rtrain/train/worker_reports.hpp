@@ -101,7 +101,8 @@ public:
     /// *Collective.*
     bool restore(const State& state);
 
-    /// The same for the given checkpoint, for example of another run.
+    /// The same for the given checkpoint, for example of another run; it is checked first. Throws
+    /// CheckpointError [RT-K1, RT-K2, RT-K3].
     void restore(const State& state, const Checkpoint& from);
 
     /// Saves a checkpoint of the state without a report, outside of loops over batches. If the run
@@ -139,6 +140,7 @@ protected:
     void require_can_be_saved(const State& state);
     void save_between(const State& state);
     void leave_if_preempted() const;
+    void load(const State& state, const Checkpoint& from);
     /// Adds the model to checkpoints while it is alive.
     void keep(std::shared_ptr<detail::PreparedModel> model, const torch::nn::Module& module);
     /// The kept models that are sharded between ranks.

@@ -188,13 +188,19 @@ RTRAIN_DOOR bool WorkerReports::restore(const State& state) {
     if (!run_.saves_state() || !newest) {
         return false;
     }
-    restore(state, *newest);
+    load(state, *newest);
     return true;
 }
 
 RTRAIN_DOOR void WorkerReports::restore(const State& state, const Checkpoint& from) {
     const UserCall::In in(UserCall::restore);
     detail::require_attempt(run_.context().attempt);
+    detail::succeed_together(
+        *ranks(), [&] { (void)checkpoint::verify(from.as_directory(), rank(), size()); });
+    load(state, from);
+}
+
+RTRAIN_DOOR void WorkerReports::load(const State& state, const Checkpoint& from) {
     checkpoint::Snapshot snapshot = run_.load(from);
     snapshot.rank = rank();
     snapshot.ranks = size();

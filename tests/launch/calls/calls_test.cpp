@@ -3,8 +3,10 @@
 #include "support/files.hpp"
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/launch/calls/call.hpp>
 #include <rtrain/launch/calls/call_board.hpp>
 #include <rtrain/launch/calls/call_record.hpp>
+#include <rtrain/launch/calls/driver_calls.hpp>
 #include <rtrain/storage/local.hpp>
 
 #include <doctest/doctest.h>
@@ -79,6 +81,26 @@ TEST_CASE("CallBoard.the_end_of_the_run_ends_a_call") {
     ranks.join();
     CHECK_THROWS_AS((void)board.call(call(2)), LaunchError);
     CHECK(!board.end(std::make_exception_ptr(LaunchError("RT-L3", "again")))); // nobody waits
+}
+
+TEST_CASE("DriverCalls.a_rank_gets_calls_until_a_newer_one_comes") {
+    DriverAnswers driver;
+    std::vector<std::string> told;
+    DriverCalls calls(driver, [&](const event::Answer& answer) { told.push_back(answer.text); });
+    CHECK(!calls.wait(1, 0s));
+    driver.add(event_of(call(1)));
+    CHECK(calls.wait(1, 0s) == call(1));
+    CHECK(calls.wait(1, 0s) == call(1));
+    CHECK(!calls.wait(2, 0s));
+    std::thread later([&] { driver.add(event_of(call(2, "validate"))); });
+    CHECK(calls.wait(2, 60s) == call(2, "validate"));
+    later.join();
+    calls.answer({.number = 2, .values = {{"loss", 0.5}}});
+    REQUIRE(told.size() == 1);
+    const CallAnswer back = answer_from(json::parse(told[0]).as_object());
+    CHECK(back.number == 2);
+    CHECK(back.values.at("loss").as_double() == 0.5);
+    DriverCalls(driver, nullptr).answer({.number = 2}); // of another rank
 }
 
 TEST_CASE("CallRecord.the_same_command_finds_the_answers") {

@@ -124,6 +124,11 @@ inline void require_not_finalized() {
     }
 }
 
+/// True while the training function has not returned.
+[[nodiscard]] constexpr bool is_in_function(Phase phase) noexcept {
+    return phase != Phase::starting && phase != Phase::done;
+}
+
 /// Makes MPI_Finalize end this process with a message while the training function runs: MPI would
 /// abort later calls. MPI deletes the attributes of MPI_COMM_SELF first.
 inline void watch_for_finalize() {

@@ -23,6 +23,7 @@ public:
     /// returned again until a newer one arrives, because ranks may start over.
     [[nodiscard]] virtual std::optional<Call> wait(std::int64_t number,
                                                    std::chrono::milliseconds limit) = 0;
+    /// All ranks give the same answer.
     virtual void answer(const CallAnswer& answer) = 0;
 };
 

@@ -29,11 +29,6 @@ inline constexpr auto phase_names = detail::name_table<Phase>({{Phase::starting,
                                                                {Phase::finishing, "finishing"},
                                                                {Phase::done, "done"}});
 
-/// True while the training function has not returned.
-[[nodiscard]] constexpr bool is_in_function(Phase phase) noexcept {
-    return phase != Phase::starting && phase != Phase::done;
-}
-
 struct RankStatus {
     std::atomic<Phase> phase{Phase::starting};
     /// Counts signs of progress: batches, backward passes, reports, bytes of a checkpoint.

@@ -6,33 +6,40 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/launch/calls/call.hpp>
 #include <rtrain/launch/calls/call_source.hpp>
+#include <rtrain/launch/control/driver_answers.hpp>
 #include <rtrain/launch/control/events.hpp>
-#include <rtrain/launch/session.hpp>
 
 #include <boost/json/serialize.hpp>
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 
 namespace rtrain::launch {
 
 class DriverCalls final : public CallSource {
 public:
-    /// `session` outlives this object and has a driver.
-    explicit DriverCalls(Session& session) : session_(session) {}
+    /// `driver` outlives this object. `tell`: sends the driver an event; empty on ranks other than
+    /// 0, whose answers are the same.
+    DriverCalls(DriverAnswers& driver, std::function<void(const event::Answer&)> tell)
+        : driver_(driver), tell_(std::move(tell)) {}
 
     [[nodiscard]] std::optional<Call> wait(std::int64_t number,
                                            std::chrono::milliseconds limit) override {
-        const auto sent = session_.answers().wait_for_call(number, limit);
+        const auto sent = driver_.wait_for_call(number, limit);
         return sent ? std::optional(call_of(*sent)) : std::nullopt;
     }
     void answer(const CallAnswer& answer) override {
-        session_.tell(event::Answer{json::serialize(to_json(answer))});
+        if (tell_) {
+            tell_(event::Answer{json::serialize(to_json(answer))});
+        }
     }
 
 private:
-    Session& session_;
+    DriverAnswers& driver_;
+    std::function<void(const event::Answer&)> tell_;
 };
 
 } // namespace rtrain::launch
