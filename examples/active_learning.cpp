@@ -53,8 +53,8 @@ int main(int argc, char** argv) {
     const std::filesystem::path files = argc > 1 ? argv[1] : "/usr/share/datasets/fashion-mnist";
     const int rounds = argc > 2 ? std::stoi(argv[2]) : 5;
     const auto pool =
-        rtrain::data::fashion_mnist(files, rtrain::data::Split::train).take(pool_size);
-    const auto test = rtrain::data::fashion_mnist(files, rtrain::data::Split::test).take(1000);
+        rtrain::data::fashion_mnist(files, rtrain::data::Split::train).limit(pool_size);
+    const auto test = rtrain::data::fashion_mnist(files, rtrain::data::Split::test).limit(1000);
 
     rtrain::CreatorTrainer trainer{rtrain::CreatorOptions{
         .model_creator = [](const Config&) { return make_model(); },

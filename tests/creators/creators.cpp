@@ -5,8 +5,9 @@
 //
 // A call is train, train:EPOCHS, steps:N, validate, save:PATH, restore:PATH, load:PATH, update,
 // update:METRIC, data:SEED, model, shutdown, sleep:SECONDS, wait:FILE, touch:FILE, throw,
-// exit:CODE, fit, or other: the following calls are of another CreatorTrainer.
+// exit:CODE, fit, search:TRIALS, or other: the following calls are of another CreatorTrainer.
 #include <rtrain/creators.hpp>
+#include <rtrain/tuner.hpp>
 
 #include <torch/torch.h>
 
@@ -170,6 +171,31 @@ void make(Trainer& trainer, const std::string& name, const std::string& argument
     }
 }
 
+/// Returns how many trials of a search have reported; Asha ends some early.
+double search(int trials) {
+    const rtrain::CreatorTrainable trainable{options("", "auto"), 4};
+    rtrain::Tuner tuner{
+        rtrain::Trainer<>{{.scaling = {.num_workers = number("replicas", 2)}}}, trainable,
+        rtrain::TunerOptions{
+            .param_space = {{"lr", rtrain::tune::loguniform(1e-4, 1e-1)}},
+            .tune = {.metric = "mean_loss",
+                     .mode = "min",
+                     .scheduler = rtrain::tune::Asha({.max_t = 4, .grace_period = 1}),
+                     .num_samples = trials,
+                     .max_concurrent_trials = 1},
+            .run = {
+                .name = "search", .storage_path = option("storage"), .console = {.verbose = 0}}}};
+    const rtrain::ResultGrid results = tuner.fit();
+    double good = 0;
+    std::size_t reports = 0;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        good += results[i].metrics_history.empty() ? 0 : 1;
+        reports += results[i].metrics_history.size();
+    }
+    print("fewer", reports < 4 * results.size() ? 1 : 0);
+    return good;
+}
+
 /// Returns false if it is a call of a trainer.
 bool act(const std::string& name, const std::string& argument) {
     if (name == "sleep") {
@@ -182,6 +208,8 @@ bool act(const std::string& name, const std::string& argument) {
         throw std::runtime_error("main() has thrown");
     } else if (name == "exit") {
         std::exit(std::stoi(argument));
+    } else if (name == "search") {
+        print("trials", search(std::stoi(argument)));
     } else if (name == "fit") {
         rtrain::Trainer<> trainer{
             {.scaling = {.num_workers = 2},

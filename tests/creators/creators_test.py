@@ -218,6 +218,11 @@ class Calls(Creators):
         self.assertEqual([alone[1], alone[2], alone[2]], mixed[4:])
         self.require_gone()
 
+    def test_a_search_over_creators(self):
+        line = self.answers("search:12", replicas=1)[0]
+        self.assertEqual(12, self.value(line, "trials"))
+        self.assertEqual(1, self.value(line, "fewer"))
+
     def test_nothing_is_left_however_main_ends(self):
         for calls, status in ((["train", "throw"], -signal.SIGABRT), (["train", "exit:3"], 3), (["train"], 0)):
             with self.subTest(calls=calls):
