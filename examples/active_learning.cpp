@@ -28,8 +28,8 @@ constexpr std::int64_t labels_per_round = 100;
 /// Classifies images of 28 x 28 pixels.
 torch::nn::Sequential make_model() {
     torch::manual_seed(0);
-    return {torch::nn::Flatten(), torch::nn::Linear(784, 128), torch::nn::ReLU(),
-            torch::nn::Linear(128, 10)};
+    return torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(784, 128),
+                                 torch::nn::ReLU(), torch::nn::Linear(128, 10));
 }
 
 Dataset rows_of(const Dataset& all, const torch::Tensor& rows) {

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int epochs = 10;
-constexpr std::int64_t rows = 6400;
+constexpr std::int64_t size = 6400;
 constexpr std::int64_t batch = 64; // of both ranks
 
 double seconds_since(Clock::time_point begin) {
@@ -27,12 +27,13 @@ double seconds_since(Clock::time_point begin) {
 }
 
 torch::nn::Sequential make_model() {
-    return {torch::nn::Linear(64, 256), torch::nn::ReLU(), torch::nn::Linear(256, 256),
-            torch::nn::ReLU(), torch::nn::Linear(256, 1)};
+    return torch::nn::Sequential(torch::nn::Linear(64, 256), torch::nn::ReLU(),
+                                 torch::nn::Linear(256, 256), torch::nn::ReLU(),
+                                 torch::nn::Linear(256, 1));
 }
 rtrain::data::Dataset make_rows() {
     torch::manual_seed(1);
-    const auto x = torch::randn({rows, 64});
+    const auto x = torch::randn({size, 64});
     return rtrain::data::from_tensors({{"x", x}, {"y", x.sum(1, true)}});
 }
 rtrain::RunConfig run_in(const std::string& directory, const char* name) {

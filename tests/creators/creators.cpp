@@ -7,6 +7,7 @@
 // update:METRIC, data:SEED, model, shutdown, sleep:SECONDS, wait:FILE, touch:FILE, throw,
 // exit:CODE, fit, search:TRIALS, or other: the following calls are of another CreatorTrainer.
 #include <rtrain/creators.hpp>
+#include <rtrain/tune/schedule/asha.hpp>
 #include <rtrain/tuner.hpp>
 
 #include <torch/torch.h>

@@ -159,18 +159,19 @@ TEST_CASE("CreatorOptions.bad_values_are_errors") {
     few.batch_size = 2;
     few.num_replicas = 3;
     CHECK(code_of([&] { CreatorTrainer trainer{few}; }) == "RT-F32");
-    CHECK(detail::batch_size_of_rank(10, 3) == 3);
+    CHECK(rtrain::detail::batch_size_of_rank(10, 3) == 3);
     for (const char* const name : {"nccl", "tcp", ""}) {
-        CHECK(code_of([&] { detail::require_mpi(name); }) == "RT-F38");
+        CHECK(code_of([&] { rtrain::detail::require_mpi(name); }) == "RT-F38");
     }
-    detail::require_mpi("auto");
-    detail::require_mpi("gloo");
+    rtrain::detail::require_mpi("auto");
+    rtrain::detail::require_mpi("gloo");
 }
 
 TEST_CASE("CreatorData.the_target_is_named_or_known") {
     const auto tensor = [](double value) { return torch::full({2}, value); };
-    const auto target = [](const data::Batch& batch, const detail::CreatorSettings& settings = {}) {
-        return detail::pair_of(batch, settings).second[0].item<double>();
+    const auto target = [](const data::Batch& batch,
+                           const rtrain::detail::CreatorSettings& settings = {}) {
+        return rtrain::detail::pair_of(batch, settings).second[0].item<double>();
     };
     CHECK(target(data::Batch({{"image", tensor(1)}, {"label", tensor(2)}})) == 2);
     CHECK(target(data::Batch({{"y", tensor(2)}, {"x", tensor(1)}})) == 2);
@@ -190,8 +191,8 @@ TEST_CASE("CreatorData.rows_come_back_from_a_file") {
         directory.path() / (std::to_string(launch::rank().value_or(0)) + ".safetensors");
     const data::Dataset rows =
         data::from_tensors({{"x", torch::arange(6).reshape({3, 2})}, {"y", torch::ones({3})}});
-    detail::write_rows(rows, file);
-    const data::Batch back = detail::read_rows(file).rows(torch::arange(3));
+    rtrain::detail::write_rows(rows, file);
+    const data::Batch back = rtrain::detail::read_rows(file).rows(torch::arange(3));
     CHECK(back["x"].equal(torch::arange(6).reshape({3, 2})));
     CHECK(back["y"].equal(torch::ones({3})));
 }
