@@ -219,7 +219,7 @@ class Calls(Creators):
         self.require_gone()
 
     def test_a_search_over_creators(self):
-        line = self.answers("search:12", replicas=1)[0]
+        line = self.answers("search:12", replicas=1)[-1]
         self.assertEqual(12, self.value(line, "trials"))
         self.assertEqual(1, self.value(line, "fewer"))
 

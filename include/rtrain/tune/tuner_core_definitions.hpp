@@ -304,21 +304,21 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
                 std::to_string(std::max(1, static_cast<int>(each.cpus / ranks)));
         }
         const auto processes = std::make_shared<tune::TrialProcesses>(
-            tune::TrialLaunch{.session = session_->directory().path(),
+            tune::TrialLaunch{.session_use = session_->directory().use(),
+                              .session = session_->directory().path(),
                               .fit = fit,
                               .variables = std::move(variables),
                               .trial_variable = launch::Session::trial_variable,
                               .cleanup_s = options_.tune.force_trial_cleanup_s,
                               .reuse = options_.tune.reuse_workers,
                               .max_failures = run_of_trials(trainer.run).failure.max_failures});
-        Work work{
-            .plan = [&] { return plan_of_runs(trainer); },
-            .each = each,
-            .function =
-                [processes, used = session_->directory().use()](tune::Trial& trial, const Config&) {
-                    processes->run(trial);
-                    return std::optional<double>();
-                }};
+        Work work{.plan = [&] { return plan_of_runs(trainer); },
+                  .each = each,
+                  .function =
+                      [processes](tune::Trial& trial, const Config&) {
+                          processes->run(trial);
+                          return std::optional<double>();
+                      }};
         if (options_.tune.bind_to_cores) {
             work.cores_of = [&](const Config& config) { return cores_of_run(trainer, config); };
         }

@@ -27,6 +27,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -67,8 +68,9 @@ namespace internal {
 
 /// Settings shared by the processes for the trials of a search.
 struct TrialLaunch {
-    std::filesystem::path session{}; ///< the directory of this program's session
-    int fit = 0;                     ///< the number of the search's fit() call
+    std::shared_ptr<const void> session_use{}; ///< keeps the session's directory
+    std::filesystem::path session{};           ///< the directory of this program's session
+    int fit = 0;                               ///< the number of the search's fit() call
     std::map<std::string, std::string> variables{};
     std::string trial_variable{}; ///< names a process's task
     double cleanup_s = 0;         ///< TuneConfig::force_trial_cleanup_s
