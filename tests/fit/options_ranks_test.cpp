@@ -4,12 +4,14 @@
 
 #include <rtrain/fit.hpp>
 
+#include <ATen/record_function.h>
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -144,6 +146,82 @@ TEST_CASE("Fit.steps_all_optimizers_of_a_tuple" * doctest::timeout(120)) {
     seen().fail_at = -1;
     training.run(Fit<Layered>{options});
     CHECK(seen().weights.equal(whole));
+}
+
+namespace {
+
+/// Counts operators of libtorch in this thread, between epochs' start() and stop().
+struct Operators {
+    static inline std::int64_t count = 0;
+    static inline at::CallbackHandle handle = 0;
+    static void start() {
+        handle = at::addThreadLocalCallback(
+            at::RecordFunctionCallback([](const at::RecordFunction& /*call*/)
+                                           -> std::unique_ptr<at::ObserverContext> {
+                ++count;
+                return nullptr;
+            }).scopes({at::RecordScope::FUNCTION}));
+    }
+    static void stop() { at::removeCallback(handle); }
+};
+
+struct Dispatching : Classifier {
+    using Classifier::Classifier;
+    auto configure_optimizers(const Plan& /*plan*/) {
+        return torch::optim::SGD(parameters(), torch::optim::SGDOptions(lr).momentum(0.9));
+    }
+    void on_train_epoch_start(Step& /*step*/) { Operators::start(); }
+    void on_train_epoch_end(Step& /*step*/) { Operators::stop(); }
+};
+struct DispatchingAndLogging : Dispatching {
+    using Dispatching::Dispatching;
+    at::Tensor training_step(const data::Batch& batch, Step& step) {
+        const at::Tensor loss = loss_of(batch);
+        step.log("a", loss);
+        step.log("b", loss, {.reduce = metric::Reduction::max});
+        step.log("c", 1);
+        return loss;
+    }
+};
+/// The same training, written by hand.
+struct DispatchingLoop {
+    void operator()(auto& worker, const Config& config) const {
+        auto model = worker.prepare(std::make_shared<Classifier>(config));
+        auto optimizer = worker.prepare(torch::optim::SGD(
+            model->parameters(), torch::optim::SGDOptions(model->lr).momentum(0.9)));
+        auto state = State{}.add("model", model).add("optimizer", optimizer);
+        auto batches = worker.dataset_shard("train").batches({.size = batch_size, .shuffle = true});
+        for (const int epoch : worker.epochs(2, state)) {
+            Operators::start();
+            for (auto& batch : batches) {
+                const auto loss = model(batch);
+                optimizer.zero_grad();
+                loss.backward();
+                optimizer.step();
+            }
+            Operators::stop();
+            worker.report({{"epoch", epoch}}, state);
+        }
+    }
+};
+
+} // namespace
+
+TEST_CASE("Fit.adds_no_operators_to_a_step" * doctest::timeout(120)) {
+    const test::Directory directory("fit-operators");
+    Trained<backend::Local> training{.directory = own_directory(directory.path()),
+                                     .validates = false};
+    const auto count = [&](const std::string& name, const auto& function) {
+        Operators::count = 0;
+        training.name = name;
+        training.run(function);
+        return Operators::count;
+    };
+    const FitOptions options{.max_epochs = 2, .batch_size = batch_size};
+    const std::int64_t by_hand = count("loop", DispatchingLoop{});
+    CHECK(by_hand > 0);
+    CHECK(count("fit", Fit<Dispatching>{options}) == by_hand);
+    CHECK(count("logged", Fit<DispatchingAndLogging>{options}) == by_hand);
 }
 
 } // namespace fit_test
