@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """rtrain::Fit next to the same loop written by hand, and on two ranks next to Lightning with DDP. The contestants run
-one after the other in each round; the fastest of all rounds counts.
+one after the other in each round; the fastest of all rounds counts, and the median of the rounds' ratios shows the noise.
 
     run.py BUILD [--rounds N] [--python PYTHON]
 
@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -38,25 +39,32 @@ def main():
                 for name in ("loop", "fit", "logged")]
     if subprocess.run([options.python, "-c", "import lightning"], capture_output=True, check=False).returncode == 0:
         commands.append([options.python, str(HERE / "lightning_peer.py"), "512"])
-    best = {}
+    found = {}  # by units, ranks and contestant: of each round
     with tempfile.TemporaryDirectory() as directory:
         for _ in range(options.rounds):
             for command in commands:
-                found = measure(command, directory)
-                known = best.setdefault((found["units"], found["ranks"], found["contestant"]), found)
-                for field in ("step_us", "first_s"):
-                    known[field] = min(known[field], found[field])
+                record = measure(command, directory)
+                found.setdefault((record["units"], record["ranks"], record["contestant"]), []).append(record)
+
+    def least(key, field):
+        return min(record[field] for record in found[key])
+
+    def ratio(one, other, field="step_us"):
+        """Of minima, and the median of rounds."""
+        of_rounds = [a[field] / b[field] for a, b in zip(found[one], found[other])]
+        return f"{least(one, field) / least(other, field):.3f} (median {statistics.median(of_rounds):.3f}) times"
+
     print("| units | ranks | contestant | us a step | s to the first step |\n|---|---|---|---|---|")
-    for (units, ranks, name), found in sorted(best.items()):
-        print(f"| {units} | {ranks} | {name} | {found['step_us']:.1f} | {found['first_s']:.2f} |")
+    for key in sorted(found):
+        print(f"| {key[0]} | {key[1]} | {key[2]} | {least(key, 'step_us'):.1f} | {least(key, 'first_s'):.2f} |")
     for units in UNITS:
-        loop, fit, logged = (best[units, 1, name]["step_us"] for name in ("loop", "fit", "logged"))
-        print(f"{units} units: Fit takes {fit / loop:.3f} times the loop's time; hooks and three values add "
-              f"{logged - fit:.2f} us")
-    if (peer := best.get((512, 2, "lightning"))) is not None:
-        fit = best[512, 2, "fit"]
-        print(f"two ranks, 512 units: {fit['step_us'] / peer['step_us']:.3f} times Lightning's epoch, "
-              f"{fit['first_s'] / peer['first_s']:.3f} times its start")
+        for ranks in 1, 2:
+            loop, fit, logged = ((units, ranks, name) for name in ("loop", "fit", "logged"))
+            print(f"{units} units, {ranks} ranks: Fit takes {ratio(fit, loop)} the loop's time; hooks and three values add "
+                  f"{least(logged, 'step_us') - least(fit, 'step_us'):.2f} us")
+    if (peer := (512, 2, "lightning")) in found:
+        fit = 512, 2, "fit"
+        print(f"two ranks, 512 units: {ratio(fit, peer)} Lightning's epoch, {ratio(fit, peer, 'first_s')} its start")
 
 
 if __name__ == "__main__":
