@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cost of a step of rtrain::Fit, next to the same loop written by hand.
 //
-//   fit_bench CONTESTANT UNITS [epochs]              one process
-//   mpirun -n 2 fit_bench CONTESTANT UNITS [epochs]  two ranks
+//   mpirun -n RANKS fit_bench CONTESTANT UNITS [epochs]
 //
 // CONTESTANT: `loop`, `fit`, or `logged`, which is `fit` with hooks and three logged values. Prints
 // a line of JSON on rank 0: microseconds of a step in the fastest epoch, seconds from the start of
@@ -136,7 +135,7 @@ int main(int argc, char** argv) {
         {.config = {{"units", units}},
          .scaling = {.threads_per_worker = 1},
          .run = {.name = contestant,
-                 .storage_path = "/tmp/fit_bench-" + std::to_string(getppid()),
+                 .storage_path = "fit_bench",
                  .resume = rtrain::Resume::never},
          .datasets = {{"train", rtrain::data::from_tensors({{"x", x}, {"y", y}})}}}};
     const rtrain::FitOptions options{.max_epochs = epochs, .batch_size = rows};

@@ -3,7 +3,7 @@
 """rtrain::Fit next to the same loop written by hand, and on two ranks next to Lightning with DDP. The contestants run
 one after the other in each round; the fastest of all rounds counts, and the median of the rounds' ratios shows the noise.
 
-    run.py BUILD [--rounds N] [--python PYTHON]
+    run.py BUILD [--rounds N] [--epochs N] [--python PYTHON]
 
 PYTHON has Lightning 2.6; without it, Lightning is left out.
 """
@@ -31,12 +31,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", default="10")
     parser.add_argument("--python", default=sys.executable)
     options = parser.parse_args()
     program = str((options.build / "benchmarks/fit/fit_bench").resolve())
-    two = ["mpirun", "-n", "2", "--bind-to", "none"]
-    commands = [[*ranks, program, name, str(units)] for units in UNITS for ranks in ([], two)
-                for name in ("loop", "fit", "logged")]
+    commands = [["mpirun", "-n", ranks, "--bind-to", "none", program, name, str(units), options.epochs] for units in UNITS
+                for ranks in "12" for name in ("loop", "fit", "logged")]
     if subprocess.run([options.python, "-c", "import lightning"], capture_output=True, check=False).returncode == 0:
         commands.append([options.python, str(HERE / "lightning_peer.py"), "512"])
     found = {}  # by units, ranks and contestant: of each round

@@ -219,9 +219,10 @@ TEST_CASE("Fit.adds_no_operators_to_a_step" * doctest::timeout(120)) {
     };
     const FitOptions options{.max_epochs = 2, .batch_size = batch_size};
     const std::int64_t by_hand = count("loop", DispatchingLoop{});
-    CHECK(by_hand > 0);
-    CHECK(count("fit", Fit<Dispatching>{options}) == by_hand);
-    CHECK(count("logged", Fit<DispatchingAndLogging>{options}) == by_hand);
+    const std::int64_t by_fit = count("fit", Fit<Dispatching>{options});
+    CHECK(by_fit > 0);
+    CHECK(by_fit <= by_hand);
+    CHECK(count("logged", Fit<DispatchingAndLogging>{options}) == by_fit);
 }
 
 } // namespace fit_test
