@@ -41,8 +41,8 @@ RTRAIN_DOOR void AveragedWeights::require_own_weights(const char* call) const {
     if (is_applied_) {
         throw ConfigError("RT-F82",
                           detail::concat("Ema or Swa: ", call,
-                                         " needs the model's own weights, but the model has the "
-                                         "averages; call it after the block of applied()"));
+                                         " needs the model's own weights, but applied() has given "
+                                         "it the averages; end the block of applied() first"));
     }
 }
 
@@ -77,7 +77,7 @@ RTRAIN_DOOR void AveragedWeights::swap() {
 }
 
 RTRAIN_DOOR void AveragedWeights::save(StateWriter& out) const {
-    require_own_weights("a checkpoint");
+    require_own_weights("saving");
     out.value("count", count_);
     for (std::size_t i = 0; i < averages_.size(); ++i) {
         const std::string name = std::to_string(i);
