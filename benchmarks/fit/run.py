@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """rtrain::Fit next to the same loop written by hand, and on two ranks next to Lightning with DDP. The contestants run
-one after the other in each round; the fastest of all rounds counts.
+one after the other in each round; the fastest of all rounds counts, and the median of the rounds' ratios shows the noise.
 
-    run.py BUILD [--rounds N] [--python PYTHON]
+    run.py BUILD [--rounds N] [--epochs N] [--python PYTHON]
 
 PYTHON has Lightning 2.6; without it, Lightning is left out.
 """
@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,33 +31,42 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", default="10")
     parser.add_argument("--python", default=sys.executable)
     options = parser.parse_args()
     program = str((options.build / "benchmarks/fit/fit_bench").resolve())
-    two = ["mpirun", "-n", "2", "--bind-to", "none"]
-    commands = [[*ranks, program, name, str(units)] for units in UNITS for ranks in ([], two)
-                for name in ("loop", "fit", "logged")]
+    commands = [["mpirun", "-n", ranks, "--bind-to", "none", program, name, str(units), options.epochs] for units in UNITS
+                for ranks in "12" for name in ("loop", "fit", "logged")]
     if subprocess.run([options.python, "-c", "import lightning"], capture_output=True, check=False).returncode == 0:
         commands.append([options.python, str(HERE / "lightning_peer.py"), "512"])
-    best = {}
+    found = {}  # by units, ranks and contestant: of each round
     with tempfile.TemporaryDirectory() as directory:
         for _ in range(options.rounds):
             for command in commands:
-                found = measure(command, directory)
-                known = best.setdefault((found["units"], found["ranks"], found["contestant"]), found)
-                for field in ("step_us", "first_s"):
-                    known[field] = min(known[field], found[field])
-    print("| units | ranks | contestant | us a step | s to the first step |\n|---|---|---|---|---|")
-    for (units, ranks, name), found in sorted(best.items()):
-        print(f"| {units} | {ranks} | {name} | {found['step_us']:.1f} | {found['first_s']:.2f} |")
+                record = measure(command, directory)
+                found.setdefault((record["units"], record["ranks"], record["contestant"]), []).append(record)
+
+    def least(key, field):
+        return min(record[field] for record in found[key])
+
+    def ratio(one, other, field="step_us"):
+        """Of minima, and the median of rounds."""
+        of_rounds = [a[field] / b[field] for a, b in zip(found[one], found[other])]
+        return f"{least(one, field) / least(other, field):.3f} (median {statistics.median(of_rounds):.3f}) times"
+
+    print("| units | ranks | contestant | us a step | of processor time | s to the first step |\n|---|---|---|---|---|---|")
+    for key in sorted(found):
+        print(f"| {key[0]} | {key[1]} | {key[2]} | {least(key, 'step_us'):.1f} | {least(key, 'cpu_us'):.1f} | "
+              f"{least(key, 'first_s'):.2f} |")
     for units in UNITS:
-        loop, fit, logged = (best[units, 1, name]["step_us"] for name in ("loop", "fit", "logged"))
-        print(f"{units} units: Fit takes {fit / loop:.3f} times the loop's time; hooks and three values add "
-              f"{logged - fit:.2f} us")
-    if (peer := best.get((512, 2, "lightning"))) is not None:
-        fit = best[512, 2, "fit"]
-        print(f"two ranks, 512 units: {fit['step_us'] / peer['step_us']:.3f} times Lightning's epoch, "
-              f"{fit['first_s'] / peer['first_s']:.3f} times its start")
+        for ranks in 1, 2:
+            loop, fit, logged = ((units, ranks, name) for name in ("loop", "fit", "logged"))
+            for field in "step_us", "cpu_us":
+                print(f"{units} units, {ranks} ranks, {field}: Fit takes {ratio(fit, loop, field)} the loop's time; hooks "
+                      f"and three values add {least(logged, field) - least(fit, field):.2f} us")
+    if (peer := (512, 2, "lightning")) in found:
+        fit = 512, 2, "fit"
+        print(f"two ranks, 512 units: {ratio(fit, peer)} Lightning's epoch, {ratio(fit, peer, 'first_s')} its start")
 
 
 if __name__ == "__main__":

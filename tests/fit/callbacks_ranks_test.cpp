@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -292,7 +293,30 @@ struct Decayed : Classifier {
     }
 };
 
+/// A callback of Fit, on each rank in steps, and of the run, on rank 0 after reports.
+struct OfBoth {
+    static inline int epochs = 0;
+    static inline int reports = 0;
+    void on_train_epoch_end(Classifier& /*module*/, Step& /*step*/) const { ++epochs; }
+    void after_report(const track::RunInfo& /*run*/, const track::Metrics& /*metrics*/,
+                      const std::optional<Checkpoint>& /*checkpoint*/) const {
+        ++reports;
+    }
+};
+
 } // namespace
+
+TEST_CASE("Fit.shares_a_type_of_callback_with_the_run" * doctest::timeout(60)) {
+    const test::Directory directory("fit-both");
+    RunConfig run{.name = "both", .storage_path = directory.path()};
+    run.callbacks = {OfBoth{}};
+    Trainer<> trainer(
+        {.config = {{"lr", 0.05}}, .run = run, .datasets = {{"train", test::fashion_mnist(16)}}});
+    trainer.fit(Fit<Classifier, OfBoth>{{.max_epochs = 2, .batch_size = batch_size}, {}});
+    CHECK(OfBoth::epochs == 2);
+    const bool is_rank_0 = launch::env_int("OMPI_COMM_WORLD_RANK").value_or(0) == 0;
+    CHECK(OfBoth::reports == (is_rank_0 ? 2 : 0));
+}
 
 TEST_CASE("Fit.calls_other_callbacks_and_overrides" * doctest::timeout(300)) {
     seen().fail_at = -1;

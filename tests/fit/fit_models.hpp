@@ -109,4 +109,9 @@ struct Counter {
     void load(const StateReader& in) { calls = in.value("calls").to_number<int>(); }
 };
 
+/// For a training that each rank makes alone.
+inline std::filesystem::path own_directory(const std::filesystem::path& of_all) {
+    return of_all / std::to_string(launch::env_int("OMPI_COMM_WORLD_RANK").value_or(0));
+}
+
 } // namespace fit_test

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -73,11 +74,6 @@ struct ByHand {
             options.prepare);
     }
 };
-
-/// For a training that each rank makes alone.
-std::filesystem::path own_directory(const std::filesystem::path& of_all) {
-    return of_all / std::to_string(launch::env_int("OMPI_COMM_WORLD_RANK").value_or(0));
-}
 
 /// The weights of a training with these options by Fit, and by hand; `how`: of the model by hand.
 template <class Backend = backend::Mpi>
@@ -204,6 +200,15 @@ TEST_CASE("Fit.resumes_to_the_same_bits" * doctest::timeout(300)) {
                        .seed = 5},
                       {}, 5);
     }
+    SUBCASE("sharded, with averages of parts") {
+        check_resumed({.max_epochs = 2,
+                       .batch_size = batch_size,
+                       .accumulate = 4,
+                       .val_every_steps = 2,
+                       .seed = 5,
+                       .prepare = ShardedOptions{.share = Share::none}},
+                      {}, 2);
+    }
     SUBCASE("with gradients carried over epochs") {
         check_resumed({.max_epochs = 3,
                        .batch_size = batch_size,
@@ -264,6 +269,14 @@ struct Logging : torch::nn::Module {
         note("module validation_step");
         step.log("loss", 1.0);
     }
+    void test_step(const data::Batch& /*batch*/, Step& step) {
+        note("module test_step");
+        step.log("loss", 1.0);
+    }
+    at::Tensor predict_step(const data::Batch& batch, Step& /*step*/) {
+        note("module predict_step");
+        return net(batch["x"]);
+    }
     auto configure_optimizers(const Plan& /*plan*/) {
         return torch::optim::SGD(parameters(), 0.01);
     }
@@ -283,6 +296,18 @@ struct Logging : torch::nn::Module {
     OF_STEP(on_validation_epoch_end)
     OF_BATCH(on_validation_batch_start)
     OF_BATCH(on_validation_batch_end)
+    OF_STEP(on_test_start)
+    OF_STEP(on_test_end)
+    OF_STEP(on_test_epoch_start)
+    OF_STEP(on_test_epoch_end)
+    OF_BATCH(on_test_batch_start)
+    OF_BATCH(on_test_batch_end)
+    OF_STEP(on_predict_start)
+    OF_STEP(on_predict_end)
+    OF_STEP(on_predict_epoch_start)
+    OF_STEP(on_predict_epoch_end)
+    OF_BATCH(on_predict_batch_start)
+    OF_BATCH(on_predict_batch_end)
     OF_STEP(on_after_backward)
     void on_before_zero_grad(torch::optim::Optimizer& /*optimizer*/, Step& /*step*/) {
         note("module on_before_zero_grad");
@@ -293,7 +318,14 @@ struct Logging : torch::nn::Module {
     void on_before_optimizer_step(torch::optim::Optimizer& /*optimizer*/, Step& /*step*/) {
         note("module on_before_optimizer_step");
     }
-    void on_save_checkpoint(StateWriter& /*out*/) { note("module on_save_checkpoint"); }
+    void on_save_checkpoint(StateWriter& out) {
+        note("module on_save_checkpoint");
+        out.value("words", 3);
+    }
+    void on_load_checkpoint(const StateReader& in) {
+        note("module on_load_checkpoint");
+        CHECK(in.value("words") == 3);
+    }
     torch::nn::Linear net = register_module("net", torch::nn::Linear(1, 1));
 };
 #undef OF_STEP
@@ -343,6 +375,18 @@ struct LoggingCallback {
     OF_STEP(on_validation_epoch_end)
     OF_BATCH(on_validation_batch_start)
     OF_BATCH(on_validation_batch_end)
+    OF_STEP(on_test_start)
+    OF_STEP(on_test_end)
+    OF_STEP(on_test_epoch_start)
+    OF_STEP(on_test_epoch_end)
+    OF_BATCH(on_test_batch_start)
+    OF_BATCH(on_test_batch_end)
+    OF_STEP(on_predict_start)
+    OF_STEP(on_predict_end)
+    OF_STEP(on_predict_epoch_start)
+    OF_STEP(on_predict_epoch_end)
+    OF_BATCH(on_predict_batch_start)
+    OF_BATCH(on_predict_batch_end)
     OF_STEP(on_after_backward)
     void on_before_zero_grad(Logging& /*module*/, torch::optim::Optimizer& /*optimizer*/,
                              Step& /*step*/) {
@@ -357,6 +401,9 @@ struct LoggingCallback {
     }
     void on_save_checkpoint(Logging& /*module*/, StateWriter& /*out*/) {
         note("callback on_save_checkpoint");
+    }
+    void on_load_checkpoint(Logging& /*module*/, const StateReader& /*in*/) {
+        note("callback on_load_checkpoint");
     }
     void on_exception(Logging& /*module*/, const std::exception& /*error*/, Step& /*step*/) {
         note("callback on_exception");
@@ -386,17 +433,19 @@ std::map<std::string, std::vector<std::string>> lightnings() {
 TEST_CASE("Fit.calls_the_hooks_that_lightning_calls" * doctest::timeout(120)) {
     const test::Directory directory("fit-hooks");
     const auto expected = lightnings();
-    REQUIRE(expected.size() == 5);
+    REQUIRE(expected.size() == 9);
     const int ranks = launch::ranks().value_or(1);
     const auto ones = [&](std::int64_t rows) {
         return data::from_tensors({{"x", torch::ones({rows * ranks, 1})}});
     };
+    std::optional<Checkpoint> checkpoint;
     const auto check = [&](const std::string& name, const auto& fit, stop::Conditions stop = {}) {
         CAPTURE(name);
         seen().hooks.clear();
-        Trainer<> trainer({.run = {.name = name, .storage_path = directory.path(), .stop = stop},
-                           .datasets = {{"train", ones(6)}, {"val", ones(2)}}});
-        const std::string code = code_of([&] { trainer.fit(fit); });
+        const std::string run = name == "accumulation_then_fit" ? "accumulation" : name;
+        Trainer<> trainer({.run = {.name = run, .storage_path = directory.path(), .stop = stop},
+                           .datasets = {{"train", ones(6)}, {"val", ones(2)}, {"test", ones(2)}}});
+        const std::string code = code_of([&] { checkpoint = trainer.fit(fit).checkpoint; });
         CHECK(code == (name == "exception" ? "RT-T1" : ""));
         const auto& log = seen().hooks;
         const auto& theirs = expected.at(name);
@@ -409,7 +458,14 @@ TEST_CASE("Fit.calls_the_hooks_that_lightning_calls" * doctest::timeout(120)) {
     };
     using WithHooks = Fit<Logging, LoggingCallback>;
     seen().fail_at = -1;
-    check("accumulation", WithHooks{{.max_epochs = 2, .accumulate = 4}});
+    const WithHooks fit{{.max_epochs = 2, .accumulate = 4}};
+    check("accumulation", fit);
+    REQUIRE(checkpoint);
+    const Checkpoint trained = *checkpoint;
+    check("accumulation_then_validate", fit.validate(trained));
+    check("accumulation_then_test", fit.test(trained));
+    check("accumulation_then_predict", fit.predict(trained, [](const at::Tensor& /*all*/) {}));
+    check("accumulation_then_fit", WithHooks{{.max_epochs = 3, .accumulate = 4}});
     check("validation_within_an_epoch",
           WithHooks{{.max_epochs = 1, .val_every_steps = 3, .sanity_val_batches = 0}});
     check("early_stop", WithHooks{{.max_epochs = 5, .sanity_val_batches = 0}},

@@ -3,7 +3,8 @@
 """Trainings by rtrain::Fit (tests/fit/runs_ranks_test.cpp) that get a signal in a step and are started again, compared with
 ones that are left alone.
 
-    runs.py PROGRAM kills [--ranks N] [--variant plain|sharded] [--steps 3,8]    SIGKILL and SIGTERM; all steps by default
+    runs.py PROGRAM kills [--ranks N] [--variant plain|sharded] [--stage train|validation] [--steps 3,8]
+                                                                                 SIGKILL and SIGTERM; all steps by default
     runs.py PROGRAM elastic                                                      killed on some ranks, resumed on others
 
 Steps, metrics, the reason to stop and a callback's counter must be equal; with the same ranks weights, too, to the bit.
@@ -60,7 +61,7 @@ def kills(options, root):
     for number in (signal.SIGKILL, signal.SIGTERM):
         for step in steps:
             end = interrupted(options.program, "training", root / f"{number.name}-{step}", options.ranks, options.ranks,
-                              variant=options.variant, signal=int(number), step=step)
+                              variant=options.variant, stage=options.stage, signal=int(number), step=step)
             if end != expected:
                 failed.append(f"{number.name} in step {step}: {end.split()}")
     return failed
@@ -72,7 +73,7 @@ def elastic(options, root):
     for ranks, resumed_on, number, step in ((1, 3, signal.SIGKILL, 13), (3, 2, signal.SIGTERM, 20),
                                             (2, 3, signal.SIGTERM, 27)):
         end = interrupted(options.program, "elastic", root / f"{ranks}-{resumed_on}", ranks, resumed_on,
-                          signal=int(number), step=step)
+                          stage="train", signal=int(number), step=step)
         if end.split()[1:] != expected.split()[1:]:  # without the bits of weights: sums have another order
             failed.append(f"from {ranks} to {resumed_on} ranks: {end.split()}")
     return failed
@@ -84,6 +85,7 @@ def main():
     parser.add_argument("what", choices=("kills", "elastic"))
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--variant", default="plain")
+    parser.add_argument("--stage", default="train")
     parser.add_argument("--steps")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:

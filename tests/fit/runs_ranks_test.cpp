@@ -111,12 +111,20 @@ std::string setting(const char* name) {
     return value == nullptr ? "" : value;
 }
 
-/// Raises the signal FIT_SIGNAL in step FIT_STEP of the last rank.
+/// Raises the signal FIT_SIGNAL in step FIT_STEP of the last rank, or in the validation after it.
 struct Raise {
     void on_before_optimizer_step(torch::nn::Module& /*module*/,
                                   torch::optim::Optimizer& /*optimizer*/, Step& step) const {
+        raise_in("train", step);
+    }
+    void on_validation_batch_end(torch::nn::Module& /*module*/, const data::Batch& /*batch*/,
+                                 Step& step) const {
+        raise_in("validation", step);
+    }
+    static void raise_in(const std::string& stage, const Step& step) {
         if (const std::string signal = setting("FIT_SIGNAL");
-            !signal.empty() && step.rank() == step.plan().ranks() - 1 &&
+            !signal.empty() && stage == setting("FIT_STAGE") &&
+            step.rank() == step.plan().ranks() - 1 &&
             step.steps() == std::stol(setting("FIT_STEP"))) {
             ::raise(std::stoi(signal));
         }

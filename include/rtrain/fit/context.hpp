@@ -137,7 +137,14 @@ public:
             std::as_const(callback).save(part);
         });
     }
+    /// Loads them, after on_load_checkpoint of the module and theirs.
     void load_callbacks(const StateReader& in) {
+        const StateReader hooks = in.part("hooks");
+        if constexpr (has_hook<M, on_load_checkpoint_hook>) {
+            on_load_checkpoint_hook::call(*model_, hooks);
+        }
+        std::apply([&](auto&... each) { (call_of<on_load_checkpoint_hook>(each, hooks), ...); },
+                   callbacks_);
         each_saved([&](auto& callback, const std::string& name) { callback.load(in.part(name)); });
     }
 

@@ -70,14 +70,11 @@ public:
                   const std::string& prefix)
         : Base(worker, std::move(parts)),
           plan_(options_, worker.size(), std::nullopt, [](int /*epoch*/) { return 1; }),
-          logged_(prefix), step_(*this, plan_, worker.rank(), logged_) {
-        Saved saved{this};
-        State{}.add("model", model_).add("fit", saved).load_from(checkpoint);
-    }
+          logged_(prefix), step_(*this, plan_, worker.rank(), logged_), checkpoint_(checkpoint) {}
 
     template <class Hooks, class Each>
     void run(Stage stage, const std::string& dataset, const Each& each) {
-        this->template call<setup_hook>(step_);
+        set_up();
         auto batches = worker_.dataset_shard(dataset).batches(
             {.size = options_.batch_size, .threads = options_.threads, .each_row_once = true});
         this->template evaluate<Hooks>({step_, stage, logged_, options_.limit_val_batches}, batches,
@@ -92,7 +89,7 @@ public:
     /// The predictions for all rows, on each rank. *Collective.*
     [[nodiscard]] at::Tensor predict() {
         std::vector<at::Tensor> predictions;
-        this->template call<setup_hook>(step_);
+        set_up();
         this->template evaluate<PredictHooks>(
             {step_, Stage::predict, logged_}, consecutive_batches(), [&](const data::Batch& batch) {
                 predictions.push_back(
@@ -109,6 +106,12 @@ private:
         void load(const StateReader& in) { context->load_callbacks(in); }
     };
 
+    void set_up() {
+        this->template call<setup_hook>(step_);
+        Saved saved{this};
+        State{}.add("model", model_).add("fit", saved).load_from(checkpoint_);
+    }
+
     /// This rank's part of the rows. Ranks in order give all rows in order.
     [[nodiscard]] ConsecutiveBatches consecutive_batches() {
         data::Dataset rows = worker_.dataset_shard(options_.test).dataset();
@@ -119,6 +122,7 @@ private:
     Plan plan_;
     Logged logged_;
     Step step_;
+    const Checkpoint& checkpoint_;
 };
 
 } // namespace rtrain::detail

@@ -113,11 +113,11 @@ private:
             optimizers_[i]->add_to(state, optimizers_.size() > 1 ? "." + std::to_string(i) : "");
         }
         state_.emplace(std::move(state));
-        this->template call<on_fit_start_hook>(step_);
         const bool is_new = !worker_.checkpoint();
         calls_save_hooks_ = false; // epochs() tries to save
         auto epochs = worker_.epochs(plan_.epochs(), *state_);
         calls_save_hooks_ = true;
+        this->template call<on_fit_start_hook>(step_);
         if (is_new && options_.sanity_val_batches > 0 && !is_short() && validates()) {
             sanity_check();
         }
@@ -342,8 +342,6 @@ private:
         }
         window_ = in.value("window_batches").to_number<int>();
         this->load_callbacks(in);
-        const StateReader hooks = in.part("hooks");
-        this->template call<on_load_checkpoint_hook>(hooks);
     }
 
     [[nodiscard]] FitProgress& progress() noexcept { return step_.progress_; }

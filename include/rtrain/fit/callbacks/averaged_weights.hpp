@@ -27,7 +27,10 @@ public:
     /// While it lives, the model has the averages; then its own weights again.
     class Applied {
     public:
-        explicit Applied(AveragedWeights& weights) : weights_(weights) { weights_.swap(); }
+        explicit Applied(AveragedWeights& weights) : weights_(weights) {
+            weights_.require_own_weights("applied()");
+            weights_.swap();
+        }
         Applied(const Applied&) = delete;
         Applied& operator=(const Applied&) = delete;
         /// Throws, unless an exception is in flight: like applied().
@@ -38,7 +41,8 @@ public:
         int exceptions_ = std::uncaught_exceptions();
     };
     /// Gives the model the averages, while the result lives; nothing before the first update.
-    /// *Collective* for a sharded model. Throws ConfigError [RT-F61] without a model.
+    /// *Collective* for a sharded model. Throws ConfigError [RT-F61] without a model, [RT-F82] if
+    /// the model has the averages.
     [[nodiscard]] Applied applied() { return Applied(*this); }
 
     /// The averages, in the order of the model's parameters; of a sharded model this rank's parts.
@@ -46,8 +50,10 @@ public:
     /// The number of weights that were averaged.
     [[nodiscard]] std::int64_t count() const noexcept { return count_; }
 
-    void save(StateWriter& out) const; ///< for State::add()
-    void load(const StateReader& in);  ///< for State::add()
+    /// For State::add(). Throws ConfigError [RT-F82] while the model has the averages.
+    void save(StateWriter& out) const;
+    /// Likewise. Throws CheckpointError [RT-K3] for averages of a different model.
+    void load(const StateReader& in);
 
     /// Called by Fit, before load().
     void bind(detail::WeightParts model) { model_ = std::move(model); }
@@ -57,17 +63,19 @@ protected:
     explicit AveragedWeights(detail::WeightParts model) : model_(std::move(model)) {}
 
     /// Averages the current weights in: average + weight_of_new * (current - average). The first
-    /// call copies them.
+    /// call copies them. Throws ConfigError [RT-F82] while the model has the averages.
     void average(double weight_of_new);
     /// Exchanges the model's weights and the averages, if there are any.
     void swap();
 
 private:
     [[nodiscard]] const detail::WeightParts& model() const;
+    void require_own_weights(const char* call) const;
 
     std::optional<detail::WeightParts> model_;
     std::vector<at::Tensor> averages_;
     std::int64_t count_ = 0;
+    bool is_applied_ = false; ///< the model has the averages, and averages_ its own weights
 };
 
 /// Options of Ema.

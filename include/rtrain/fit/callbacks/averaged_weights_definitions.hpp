@@ -37,7 +37,17 @@ RTRAIN_DOOR const detail::WeightParts& AveragedWeights::model() const {
     return *model_;
 }
 
+RTRAIN_DOOR void AveragedWeights::require_own_weights(const char* call) const {
+    if (is_applied_) {
+        throw ConfigError("RT-F82",
+                          detail::concat("Ema or Swa: ", call,
+                                         " needs the model's own weights, but applied() has given "
+                                         "it the averages; end the block of applied() first"));
+    }
+}
+
 RTRAIN_DOOR void AveragedWeights::average(double weight_of_new) {
+    require_own_weights("update()");
     const c10::NoGradGuard no_grad;
     const std::vector<at::Tensor>& weights = model().tensors();
     if (count_++ == 0) {
@@ -52,6 +62,7 @@ RTRAIN_DOOR void AveragedWeights::average(double weight_of_new) {
 
 RTRAIN_DOOR void AveragedWeights::swap() {
     const detail::WeightParts& weights = model();
+    is_applied_ = !is_applied_;
     if (count_ == 0) {
         return;
     }
@@ -66,6 +77,7 @@ RTRAIN_DOOR void AveragedWeights::swap() {
 }
 
 RTRAIN_DOOR void AveragedWeights::save(StateWriter& out) const {
+    require_own_weights("saving");
     out.value("count", count_);
     for (std::size_t i = 0; i < averages_.size(); ++i) {
         const std::string name = std::to_string(i);
@@ -80,17 +92,19 @@ RTRAIN_DOOR void AveragedWeights::save(StateWriter& out) const {
 }
 
 RTRAIN_DOOR void AveragedWeights::load(const StateReader& in) {
+    require_own_weights("loading");
     count_ = in.value("count").to_number<std::int64_t>();
     averages_.clear();
     const std::vector<at::Tensor>& weights = model().tensors();
     for (std::size_t i = 0; i < weights.size() && count_ > 0; ++i) {
-        const std::string name = std::to_string(i);
         const auto* const part = model().find_part(i);
+        const std::int64_t begin = part == nullptr ? 0 : part->begin;
+        const at::Tensor saved =
+            in.elements(std::to_string(i), part == nullptr ? weights[i].sizes().vec() : part->shape,
+                        begin, begin + weights[i].numel());
         averages_.push_back(
-            part == nullptr
-                ? in.tensor(name).clone()
-                : checkpoint::in_memory(*part, in.elements(name, part->shape, part->begin,
-                                                           part->begin + weights[i].numel())));
+            (part == nullptr ? saved.view(weights[i].sizes()) : checkpoint::in_memory(*part, saved))
+                .to(weights[i].options()));
     }
 }
 

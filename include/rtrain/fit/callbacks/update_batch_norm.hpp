@@ -49,7 +49,7 @@ private:
 /// not the handle's, which would give all ranks rank 0's statistics. *Collective.*
 ///
 /// @code
-/// auto averaged = swa.applied(*model);
+/// auto averaged = swa.applied();
 /// rtrain::update_batch_norm(worker, *model, batches,
 ///                           [&](const auto& batch) { model->forward(batch["image"]); });
 /// @endcode
