@@ -169,25 +169,18 @@ void check_bad_input() {
     CHECK(code([](R& run) { run.options.label_column = "z"; }) == "RT-G2");
     CHECK(code([](R& run) { run.options.label_column = ""; }) == "RT-G2");
     CHECK(code([](R& run) { run.options.label_column = "d"; }) == "RT-G2");
-    CHECK(code([](R& run) {
-              run.datasets.at("train") =
-                  run.datasets.at("train").map_batches([=](const data::Batch& rows) -> data::Batch {
-                      return {rows.columns(),
-                              {{"t",
-                                {torch::full({rows.size()}, 65, torch::kByte),
-                                 torch::arange(0, rows.size() + 1)}}}};
-                  });
-          }) == "RT-G3");
-    CHECK(code([](R& run) { // text as a label
-              run.options.label_column = "t";
-              run.datasets.at("train") =
-                  run.datasets.at("train").map_batches([](const data::Batch& rows) -> data::Batch {
-                      return {{{"a", rows["a"]}},
-                              {{"t",
-                                {torch::full({rows.size()}, 65, torch::kByte),
-                                 torch::arange(0, rows.size() + 1)}}}};
-                  });
-          }) == "RT-G3");
+    for (const char* const label : {"y", "t"}) { // text as a feature and as a label
+        CHECK(code([&](R& run) {
+                  run.options.label_column = label;
+                  run.datasets.at("train") = run.datasets.at("train").map_batches(
+                      [](const data::Batch& rows) -> data::Batch {
+                          return {rows.columns(),
+                                  {{"t",
+                                    {torch::full({rows.size()}, 65, torch::kByte),
+                                     torch::arange(0, rows.size() + 1)}}}};
+                      });
+              }) == "RT-G3");
+    }
     CHECK(code([](R& run) {
               run.datasets.at("valid") =
                   run.datasets.at("valid").map_batches([](data::Batch batch) {
@@ -420,6 +413,30 @@ TEST_CASE("Boosting.margins_and_bounds_of_labels_are_learned_from" * doctest::ti
     const at::Tensor times = XGBoostTrainer::get_model(*result.checkpoint).predict(rows);
     const at::Tensor a = rows.take(600)["a"];
     CHECK(times.index({a > 0}).mean().item<double>() > times.index({a < 0}).mean().item<double>());
+}
+
+template <class Library>
+void check_custom_loop() {
+    const test::Directory directory("boosting");
+    Boosted<Library> whole{.directory = directory.path()};
+    const std::string expected = whole.fit().first;
+    Trainer<backend::Mpi, data::Permuted> trainer(
+        {.scaling = {.threads_per_worker = 1},
+         .run = {.name = "loop", .storage_path = directory.path()},
+         .datasets = whole.datasets});
+    const Result result = trainer.fit([&](auto& worker) {
+        gbdt::RoundTraining<Library> training(worker, whole.params, whole.options);
+        while (training.round() < 8) {
+            training.update();
+            worker.report(gbdt::json_of(training.evaluate()));
+        }
+        CHECK(training.booster().content() == expected);
+    });
+    CHECK(result.metrics_history.size() == 8);
+}
+TEST_CASE("Boosting.loops_over_rounds_are_also_the_callers" * doctest::timeout(120)) {
+    check_custom_loop<gbdt::xgboost::Library>();
+    check_custom_loop<gbdt::lightgbm::Library>();
 }
 
 TEST_CASE("Boosting.gpus_are_parameters") {
