@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import tempfile
 
@@ -68,7 +69,8 @@ def run(options, kills):
         assert sorted(file.name for file in killed.iterdir()) == sorted(kills), text
         assert text.count("restart 1 of 3") == len(kills) and "restart 2 of 3" not in text, text
         for kill in kills:
-            assert f"rank {kill.split(':')[1]} was killed by signal 9" in text, f"{kill}: {text}"
+            named = re.search(r"rtrain: rank (\d+) (?:of 2 ended|was killed)", text.split("restart 1 of 3")[kills.index(kill)])
+            assert named and named[1] == kill.split(":")[1], f"{kill}: {text}"
         metrics = {}
         for library in PHASES:
             assert f"{library}: {ROUNDS} rounds" in text, text
