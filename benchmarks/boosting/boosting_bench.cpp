@@ -128,6 +128,7 @@ void measure_reports(const fs::path& source, const fs::path& runs) {
     constexpr int saves = 50;
     const auto train = [&](int frequency) {
         auto chosen = options<XGBoostTrainer>(rounds, source, runs);
+        chosen.run.name = "reports-" + std::to_string(frequency);
         chosen.run.checkpoint = {.num_to_keep = 1, .frequency = frequency};
         return seconds_of([&] { (void)XGBoostTrainer(chosen).fit(); });
     };
