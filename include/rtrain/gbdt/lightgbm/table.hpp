@@ -66,7 +66,7 @@ private:
         const std::size_t columns = source.features().size();
         std::vector<std::vector<double>> values(columns);
         std::vector<std::vector<int>> places(columns);
-        for (std::size_t i = 0; i < columns; ++i) { // growing would take up to twice the memory
+        for (std::size_t i = 0; i < columns; ++i) { // growing needs more memory
             values[i].reserve(chosen.size());
             places[i].reserve(chosen.size());
         }
