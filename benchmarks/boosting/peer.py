@@ -143,7 +143,7 @@ def ray_train(library, rounds, source):
 
     def loop():
         frame = ray.train.get_dataset_shard("train").materialize().to_pandas()
-        y = frame.pop("y")
+        y, frame = frame.pop("y").to_numpy(np.float32), frame.to_numpy(np.float32)  # LightGBM takes no Arrow types
         if library == "xgboost":
             import xgboost
 
@@ -179,7 +179,7 @@ def ray_predict(library, model, source):
 
         def __call__(self, frame):
             frame.pop("y")
-            return {"odds": odds_of(library, self.booster, frame)}
+            return {"odds": odds_of(library, self.booster, frame.to_numpy(np.float32))}
 
     ray.init(num_cpus=4, log_to_driver=False)
     begin = time.monotonic()
