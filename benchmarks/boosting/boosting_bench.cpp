@@ -1,71 +1,194 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains one library on a table in memory, by rtrain; see run.py.
+// Trains one library by rtrain, predicts with its model, and measures reports; see run.py. Prints a
+// line of JSON.
 //
-//   boosting_bench LIBRARY ROWS COLUMNS ROUNDS DIRECTORY nodes|all
+//   boosting_bench train LIBRARY ROUNDS SOURCE RUNS nodes|all
+//   boosting_bench predict LIBRARY MODEL SOURCE RUNS
+//   boosting_bench reports SOURCE RUNS
+//
+// SOURCE is a directory of Parquet files, or one that has the float32 arrays x.f4 and y.f4.
+#include <rtrain/data/arrow.hpp>
 #include <rtrain/lightgbm.hpp>
 #include <rtrain/xgboost.hpp>
 
 #include <torch/torch.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <iostream>
+#include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 namespace {
 
-/// The table of peer.py, too: float32 from a file that run.py has written.
-rtrain::data::Dataset table(const std::filesystem::path& directory, std::int64_t rows,
-                            std::int64_t columns) {
+namespace fs = std::filesystem;
+using rtrain::Config;
+
+double seconds_of(const std::function<void()>& action) {
+    const auto begin = std::chrono::steady_clock::now();
+    action();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void print(const Config& result) {
+    if (rtrain::launch::rank().value_or(0) == 0) {
+        std::cout << rtrain::json::serialize(result) << std::endl;
+    }
+}
+
+/// The table in memory is the files' own: peers map them, too.
+rtrain::data::Dataset table(const fs::path& source) {
+    if (!fs::exists(source / "x.f4")) {
+        return rtrain::data::read_parquet(source.string());
+    }
     return rtrain::data::lazy([=] {
-        const auto read = [&](const char* name, std::vector<std::int64_t> shape) {
-            return torch::from_file((directory / name).string(), false,
-                                    c10::multiply_integers(shape), torch::kFloat)
-                .view(shape);
+        const auto read = [&](const char* name) {
+            const auto file = (source / name).string();
+            const auto count = static_cast<std::int64_t>(fs::file_size(file) / sizeof(float));
+            return torch::from_file(file, false, count, torch::kFloat);
         };
-        return rtrain::data::from_tensors(
-            {{"x", read("x.f4", {rows, columns})}, {"y", read("y.f4", {rows})}});
+        const at::Tensor y = read("y.f4");
+        return rtrain::data::from_tensors({{"x", read("x.f4").view({y.size(0), -1})}, {"y", y}});
     });
 }
 
 template <class Trainer>
-void measure(const rtrain::Config& params, char** argv) {
-    const auto rows = std::stoll(argv[2]);
-    const int rounds = std::stoi(argv[4]);
-    const std::filesystem::path directory = argv[5];
-    const bool is_first = rtrain::launch::rank().value_or(0) == 0;
-    const auto begin = std::chrono::steady_clock::now();
-    Trainer trainer{
-        {.params = params,
-         .label_column = "y",
-         .num_boost_round = rounds,
-         .run = {.name = "bench", .storage_path = directory / "runs", .resume = "never"},
-         .datasets = {{"train", table(directory, rows, std::stoll(argv[3]))}},
-         .ranks = std::string(argv[6]) == "all" ? rtrain::gbdt::Ranks::all
-                                                : rtrain::gbdt::Ranks::one_per_node}};
-    const rtrain::Result result = trainer.fit();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    if (is_first) {
-        std::cout << "{\"seconds\": " << took.count()
-                  << ", \"metrics\": " << boost::json::serialize(result.metrics) << "}"
-                  << std::endl;
+Config params() {
+    return std::is_same_v<Trainer, rtrain::XGBoostTrainer>
+               ? Config{{"objective", "binary:logistic"}, {"eval_metric", {"logloss", "error"}}}
+               : Config{{"objective", "binary"}, {"metric", {"binary_logloss", "binary_error"}}};
+}
+
+template <class Trainer>
+const char* filename_of() {
+    return std::is_same_v<Trainer, rtrain::XGBoostTrainer> ? "model.ubj" : "model.txt";
+}
+
+template <class Trainer>
+rtrain::BoostingOptions options(int rounds, const fs::path& source, const fs::path& runs) {
+    return {.params = params<Trainer>(),
+            .label_column = "y",
+            .num_boost_round = rounds,
+            .run = {.name = "bench", .storage_path = runs, .resume = "never"},
+            .datasets = {{"train", table(source)}}};
+}
+
+struct Train {
+    template <class Trainer>
+    void run(char** argv) const {
+        auto chosen = options<Trainer>(std::stoi(argv[3]), argv[4], argv[5]);
+        if (std::string(argv[6]) == "all") {
+            chosen.ranks = rtrain::gbdt::Ranks::all;
+        }
+        rtrain::Result result;
+        const double took = seconds_of([&] { result = Trainer(chosen).fit(); });
+        print({{"seconds", took},
+               {"metrics", result.metrics},
+               {"model", (result.checkpoint->as_directory() / filename_of<Trainer>()).string()}});
+    }
+};
+
+struct Predict {
+    template <class Trainer>
+    void run(char** argv) const {
+        using Predictor = rtrain::Trainer<rtrain::backend::Mpi, rtrain::data::Permuted>;
+        rtrain::Result result;
+        const double took = seconds_of([&] {
+            Predictor predictor{
+                {.run = {.name = "predict", .storage_path = argv[5], .resume = "never"},
+                 .datasets = {{"rows", table(argv[4])}}}};
+            result = predictor.fit([&](auto& worker) {
+                const torch::NoGradGuard no_grad;
+                const auto booster = Trainer::Booster::load(argv[3]);
+                std::int64_t rows = 0;
+                double sum = 0;
+                for (const auto& batch : worker.dataset_shard("rows").batches({.size = 8192})) {
+                    const at::Tensor odds = booster.predict(batch);
+                    rows += odds.size(0);
+                    sum += odds.sum(torch::kDouble).template item<double>();
+                }
+                rows = worker.all_reduce(rows);
+                worker.report(
+                    {{"rows", rows}, {"mean", worker.all_reduce(sum) / static_cast<double>(rows)}});
+            });
+        });
+        print({{"seconds", took}, {"metrics", result.metrics}});
+    }
+};
+
+/// What a report costs in a round, and one with a checkpoint, next to writing and syncing its file.
+void measure_reports(const fs::path& source, const fs::path& runs) {
+    using rtrain::XGBoostTrainer;
+    constexpr int rounds = 1000;
+    constexpr int saves = 50;
+    const auto train = [&](int frequency) {
+        auto chosen = options<XGBoostTrainer>(rounds, source, runs);
+        chosen.run.name = "reports-" + std::to_string(frequency);
+        chosen.run.checkpoint = {.num_to_keep = 1, .frequency = frequency};
+        return seconds_of([&] { (void)XGBoostTrainer(chosen).fit(); });
+    };
+    std::string content;
+    const auto alone = [&] {
+        namespace xgboost = rtrain::gbdt::xgboost;
+        using Reader = rtrain::gbdt::TableReader<float>;
+        rtrain::gbdt::LearnerInput<float> input{
+            .parameters = xgboost::Library::parameters(params<XGBoostTrainer>(), {.threads = 1}),
+            .evaluated = {0}};
+        input.tables.emplace_back(
+            "train", std::make_unique<Reader>(
+                         table(source), rtrain::gbdt::TableColumns{.label = "y"}, Reader::Part{}));
+        return seconds_of([&] {
+            xgboost::TrainingModel model(std::move(input));
+            for (int round = 0; round < rounds; ++round) {
+                model.update(round);
+                (void)model.evaluate(round);
+            }
+            content = model.saved();
+        });
+    };
+    const double library = alone();
+    const double reports = train(0);
+    const double checkpoints = train(rounds / saves);
+    const double write = seconds_of([&] {
+        for (std::size_t i = 1; i <= saves; ++i) { // as large as the growing model
+            rtrain::storage::replace_file(runs / "written",
+                                          content.substr(0, content.size() * i / saves));
+        }
+    });
+    print({{"report_ms", (reports - library) / rounds * 1e3},
+           {"checkpoint_ms", (checkpoints - reports) / saves * 1e3},
+           {"write_ms", write / saves * 1e3},
+           {"bytes", content.size()}});
+}
+
+template <class Mode>
+void with_library(const Mode& mode, char** argv) {
+    if (std::string(argv[2]) == "xgboost") {
+        mode.template run<rtrain::XGBoostTrainer>(argv);
+    } else {
+        mode.template run<rtrain::LightGBMTrainer>(argv);
     }
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 7) {
-        std::cerr << "usage: boosting_bench LIBRARY ROWS COLUMNS ROUNDS DIRECTORY nodes|all\n";
-        return 2;
-    }
+    const std::string mode = argc > 1 ? argv[1] : "";
     try {
-        if (std::string(argv[1]) == "xgboost") {
-            measure<rtrain::XGBoostTrainer>(
-                {{"objective", "binary:logistic"}, {"eval_metric", "logloss"}}, argv);
+        if (mode == "train" && argc == 7) {
+            with_library(Train{}, argv);
+        } else if (mode == "predict" && argc == 6) {
+            with_library(Predict{}, argv);
+        } else if (mode == "reports" && argc == 4) {
+            measure_reports(argv[2], argv[3]);
         } else {
-            measure<rtrain::LightGBMTrainer>(
-                {{"objective", "binary"}, {"metric", "binary_logloss"}}, argv);
+            std::cerr << "usage: boosting_bench train|predict|reports ...; see its source\n";
+            return 2;
         }
     } catch (const rtrain::Error& error) {
         std::cerr << error.what() << std::endl;

@@ -28,6 +28,8 @@ namespace lightgbm {
 using gbdt::Ranks;
 using gbdt::TrainOptions;
 using gbdt::lightgbm::Booster;
+/// The same as train(), for a loop over rounds that the caller writes.
+using Training = gbdt::RoundTraining<gbdt::lightgbm::Library>;
 
 /// Trains a model in a training function; returns it on all ranks. Resumes from the model in
 /// worker.checkpoint(). *Collective.* Throws ConfigError [RT-G6, RT-G8, RT-G10, RT-G13, RT-G15],

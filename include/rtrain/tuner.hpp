@@ -52,6 +52,15 @@ inline constexpr Trainable<T> trainable{};
 
 } // namespace tune
 
+/// A trainer that has its training function: XGBoostTrainer, LightGBMTrainer.
+template <class T>
+concept CompleteTrainer = requires(const T& trainer) {
+    typename T::Runner;
+    typename T::Function;
+    { trainer.runner() } -> std::convertible_to<typename T::Runner>;
+    { trainer.function() } -> std::convertible_to<typename T::Function>;
+};
+
 /// A search over a plain function, whose trials run in threads of this process, or over a class. A
 /// search of the same name and storage path resumes, as a run does.
 ///
@@ -152,6 +161,12 @@ public:
                       "`const rtrain::Config& config` or a described struct [RT-U113]");
     }
 
+    /// Its space has the options of its training: for boosting "params", a nested space, and
+    /// "num_boost_round".
+    template <CompleteTrainer T>
+    Tuner(const T& trainer, TunerOptions options)
+        : Tuner(trainer.runner(), trainer.function(), std::move(options)) {}
+
     /// Same as for a plain function.
     [[nodiscard]] static Tuner restore(const std::filesystem::path& directory,
                                        Trainer<B, D, C> trainer, F function, TunerOptions options,
@@ -160,6 +175,11 @@ public:
                     detail::TunerCore::restored(directory, std::move(options)));
         tuner.set_restore(which);
         return tuner;
+    }
+    template <CompleteTrainer T>
+    [[nodiscard]] static Tuner restore(const std::filesystem::path& directory, const T& trainer,
+                                       TunerOptions options, tune::RestoreOptions which = {}) {
+        return restore(directory, trainer.runner(), trainer.function(), std::move(options), which);
     }
     using TunerCore::can_restore;
 
@@ -189,6 +209,8 @@ private:
 
 template <class F>
 Tuner(F, TunerOptions) -> Tuner<F>;
+template <CompleteTrainer T>
+Tuner(T, TunerOptions) -> Tuner<typename T::Runner, typename T::Function>;
 template <Backend B, DataPolicy D, CheckpointPolicy C, class F>
 Tuner(Trainer<B, D, C>, F, TunerOptions) -> Tuner<Trainer<B, D, C>, F>;
 

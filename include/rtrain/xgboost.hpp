@@ -28,6 +28,8 @@ namespace xgboost {
 using gbdt::Ranks;
 using gbdt::TrainOptions;
 using gbdt::xgboost::Booster;
+/// The same as train(), for a loop over rounds that the caller writes.
+using Training = gbdt::RoundTraining<gbdt::xgboost::Library>;
 
 /// Trains a model in a training function; returns it on all ranks. Resumes from the model in
 /// worker.checkpoint(). *Collective.* Throws ConfigError [RT-G1, RT-G6, RT-G8, RT-G10, RT-G13,

@@ -3,6 +3,8 @@
 #include "support/ranks.hpp"
 #include "support/thrown.hpp"
 
+#include <rtrain/backend/any_backend.hpp>
+#include <rtrain/backend/collectives.hpp>
 #include <rtrain/comm/communicator.hpp>
 
 #include <doctest/doctest.h>
@@ -10,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <string>
 #include <vector>
 
 using namespace rtrain;
@@ -48,6 +52,22 @@ comm::Combining combining() {
             sizeof(std::int64_t)};
 }
 
+/// A backend of which only the required members are known.
+class Plain final : public HookRanks {
+public:
+    explicit Plain(HookRanks& ranks) : ranks_(ranks) {}
+    [[nodiscard]] int rank() const override { return ranks_.rank(); }
+    [[nodiscard]] int size() const override { return ranks_.size(); }
+    void all_reduce(at::Tensor& tensor, ReduceOp op) override { ranks_.all_reduce(tensor, op); }
+    [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) override {
+        return ranks_.all_gather(tensor);
+    }
+    void broadcast(at::Tensor& tensor, int root) override { ranks_.broadcast(tensor, root); }
+
+private:
+    HookRanks& ranks_;
+};
+
 } // namespace
 
 TEST_CASE("Parts.are_gathered" * doctest::timeout(120)) {
@@ -67,6 +87,22 @@ TEST_CASE("Parts.are_gathered" * doctest::timeout(120)) {
             for (std::int64_t i = 0; i < theirs.numel(); i += 997) {
                 REQUIRE(theirs.const_data_ptr<std::int64_t>()[i] == value_of(rank, i));
             }
+        }
+    }
+}
+
+TEST_CASE("Parts.texts_of_different_lengths_are_gathered" * doctest::timeout(60)) {
+    test::Ranks ranks;
+    const auto text_of = [](int rank) {
+        return std::string(static_cast<std::size_t>(rank % 3), static_cast<char>('a' + rank));
+    };
+    const std::shared_ptr<HookRanks> own = ranks.any();
+    Plain plain(*own);
+    for (HookRanks* const backend : {own.get(), static_cast<HookRanks*>(&plain)}) {
+        const auto texts = rtrain::detail::all_gather(*backend, text_of(ranks.rank()));
+        REQUIRE(static_cast<int>(texts.size()) == ranks.size());
+        for (int rank = 0; rank < ranks.size(); ++rank) {
+            CHECK(texts[static_cast<std::size_t>(rank)] == text_of(rank));
         }
     }
 }

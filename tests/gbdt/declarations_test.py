@@ -1,73 +1,106 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the C functions that rtrain declares are those of the libraries' headers: one source includes both,
-and the compiler compares them. A wrong declaration must not compile.
+"""Whether the C functions that rtrain declares are those of the libraries. pip's packages have no headers, and a
+C symbol has no types, so the declarations are compared with the libraries' headers once, when they change:
 
-Usage: declarations_test.py ROOT SCRATCH COMPILER
+    declarations_test.py ROOT compare COMPILER XGBOOST LIGHTGBM
 
-The headers come from the source packages of the installed versions, which pip downloads once into SCRATCH; without
-a network the test is skipped (77).
+where the latter are git clones with tags. One source includes a version's header and rtrain's declarations, for every
+version that rtrain supports, and the compiler compares them; a wrong declaration must not compile. The digest of what
+was compared is written into declarations.json. The test,
+
+    declarations_test.py ROOT
+
+checks in a moment that the declarations are still those, and that the installed libraries have all functions.
 """
 
+import ctypes
+import hashlib
+import json
 import pathlib
+import re
 import subprocess
 import sys
-import tarfile
+import tempfile
 
-from importlib import metadata
-
-LIBRARIES = {
-    "xgboost": ("xgboost-cpu", "xgboost", "XGBOOST", "xgboost/c_api.h"),
-    "lightgbm": ("lightgbm", "lightgbm", "LIGHTGBM", "LightGBM/c_api.h"),
+RECORD = pathlib.Path(__file__).with_name("declarations.json")
+LIBRARIES = {  # the header, the oldest version, and the library in pip's package
+    "xgboost": ("xgboost/c_api.h", (2, 1, 0), "xgboost/lib/libxgboost.so"),
+    "lightgbm": ("LightGBM/c_api.h", (4, 3, 0), "lightgbm/lib/lib_lightgbm.so"),
 }
 
 
-def headers_of(package, source, header, scratch):
-    """The include directory of a library's source package, or None."""
-    found = sorted(scratch.rglob(f"include/{header}"))
-    if not found:
-        try:
-            version = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            return None
-        command = ["download", "--quiet", "--no-deps", "--no-binary", source, "--dest"]
-        subprocess.run(
-            [sys.executable, "-m", "pip", *command, str(scratch), f"{source}=={version}"],
-            check=False,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for archive in scratch.glob(f"{source}-*.tar.gz"):
-            with tarfile.open(archive) as files:
-                files.extractall(scratch, filter="data")
-        found = sorted(scratch.rglob(f"include/{header}"))
-    return found[0].parents[1] if found else None
+def source_of(root, name):
+    return (root / f"include/rtrain/gbdt/{name}/functions.hpp").read_text()
 
 
-def compiles(compiler, root, include, macro, header, ours):
-    source = f"#include <{header}>\n#define RTRAIN_OWN_{macro}_DECLARATIONS\n{ours}\n"
-    command = [compiler, "-std=gnu++20", "-fsyntax-only", "-w", "-x", "c++", f"-I{root}/include", f"-isystem{include}", "-"]
+def declarations_of(root, name):
+    """rtrain's own declarations, without comments and spaces."""
+    text = source_of(root, name).split("#else\n")[1].split("#endif")[0]
+    return " ".join(re.sub("//.*", "", text).split())
+
+
+def digest_of(root, name):
+    return hashlib.sha256(declarations_of(root, name).encode()).hexdigest()
+
+
+def functions_of(root, name):
+    return re.findall(r"\b((?:XG|LGBM_)\w+)\(", declarations_of(root, name))
+
+
+def versions_of(clone, oldest):
+    tags = subprocess.run(["git", "-C", clone, "tag"], check=True, capture_output=True, text=True).stdout.split()
+    found = [tag for tag in tags if re.fullmatch(r"v\d+\.\d+\.\d+", tag)]
+    numbers = {tag: tuple(map(int, tag[1:].split("."))) for tag in found}
+    return sorted((tag for tag in found if numbers[tag] >= oldest), key=numbers.get)
+
+
+def compiles(compiler, include, header, name, declarations, root):
+    own = f"#define RTRAIN_OWN_{name.upper()}_DECLARATIONS\n"
+    source = f"#include <{header}>\n{own}{declarations.replace('#pragma once', '')}"
+    command = [compiler, "-std=gnu++20", "-fsyntax-only", "-w", "-x", "c++", f"-I{root}/include", f"-I{include}", "-"]
     return subprocess.run(command, input=source, text=True, capture_output=True, check=False)
 
 
-def main(root, scratch, compiler):
-    checked = 0
-    for name, (package, source, macro, header) in LIBRARIES.items():
-        include = headers_of(package, source, header, scratch)
-        if include is None:
-            print(f"skipped: the headers of {name} cannot be downloaded")
-            continue
-        ours = f"#include <rtrain/gbdt/{name}/functions.hpp>"
-        done = compiles(compiler, root, include, macro, header, ours)
-        assert done.returncode == 0, done.stderr
-        text = (root / f"include/rtrain/gbdt/{name}/functions.hpp").read_text()
+def compare(root, compiler, clones):
+    record = {}
+    for (name, (header, oldest, _)), clone in zip(LIBRARIES.items(), clones):
+        declarations = source_of(root, name)
         free = "BoosterFree(BoosterHandle handle);"
-        wrong = text.replace("#pragma once", "").replace(f"int XG{free}", f"long XG{free}")
-        wrong = wrong.replace(f"int LGBM_{free}", f"long LGBM_{free}")
-        assert compiles(compiler, root, include, macro, header, wrong).returncode != 0, "a wrong type went unnoticed"
-        checked += 1
-    return 0 if checked == len(LIBRARIES) else 77
+        wrong = declarations.replace(f"int XG{free}", f"long XG{free}").replace(f"int LGBM_{free}", f"long LGBM_{free}")
+        versions = versions_of(clone, oldest)
+        assert versions, f"{clone} has no tag of {name}"
+        for version in versions:
+            with tempfile.TemporaryDirectory() as include:
+                archive = subprocess.run(["git", "-C", clone, "archive", version, "include"], check=True, capture_output=True)
+                subprocess.run(["tar", "-x", "-C", include, "--strip-components=1"], input=archive.stdout, check=True)
+                done = compiles(compiler, include, header, name, declarations, root)
+                assert done.returncode == 0, f"{name} {version}:\n{done.stderr}"
+                done = compiles(compiler, include, header, name, wrong, root)
+                assert "BoosterFree" in done.stderr, f"{name} {version}: a wrong type went unnoticed: {done.stderr}"
+        record[name] = {"compared with": versions, "sha256": digest_of(root, name)}
+    RECORD.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def main(root):
+    record = json.loads(RECORD.read_text())
+    installed = 0
+    for name, (_, _, file) in LIBRARIES.items():
+        assert digest_of(root, name) == record[name]["sha256"], (
+            f"the declarations of {name} have changed; compare them with the headers: {__doc__}"
+        )
+        functions = functions_of(root, name)
+        assert len(functions) > 20, functions
+        libraries = [pathlib.Path(path) / file for path in sys.path if (pathlib.Path(path) / file).exists()]
+        if libraries:
+            library = ctypes.CDLL(str(libraries[0]))
+            missing = [function for function in functions if not hasattr(library, function)]
+            assert not missing, f"{libraries[0]} lacks {missing}"
+            installed += 1
+    print(f"{installed} of {len(LIBRARIES)} libraries are installed")
 
 
 if __name__ == "__main__":
-    sys.exit(main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]))
+    if sys.argv[2:3] == ["compare"]:
+        compare(pathlib.Path(sys.argv[1]), sys.argv[3], sys.argv[4:])
+    main(pathlib.Path(sys.argv[1]))

@@ -1,95 +1,100 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of examples/boosting.cpp, which trains XGBoost and LightGBM on two ranks, are killed: the run restarts once,
-names the rank, and ends with as many rounds and the same metrics as an undisturbed one.
+"""Ranks of examples/boosting.cpp, which trains XGBoost and then LightGBM on two ranks, are killed in each phase: the
+run restarts once, names the rank, and ends with as many rounds and the same metrics as an undisturbed one.
 
-Usage: kill_test.py BOOSTING CSV [--kills N] [--seed S]
+Usage: kill_test.py BOOSTING CSV KILL_POINTS [--kills N] [--seed S]
+
+KILL_POINTS is the library of kill_points.cpp: a rank kills itself before or after a call of a library's C interface,
+so each kill is in its phase. A run has a kill in each library.
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
 import random
 import re
-import signal
 import subprocess
 import tempfile
-import time
 
-ROUNDS = 60
+ROUNDS = 6
 LIMIT_S = 120
+PHASES = {  # the function, and how often each rank calls it
+    "xgboost": {
+        "XGTrackerRun": (1, [0]),
+        "XGCommunicatorInit": (1, [0, 1]),
+        "XGQuantileDMatrixCreateFromCallback": (2, [0, 1]),
+        "XGBoosterUpdateOneIter": (ROUNDS, [0, 1]),
+        "XGBoosterEvalOneIter": (ROUNDS, [0, 1]),
+        "XGBoosterSaveModelToBuffer": (ROUNDS, [0]),
+    },
+    "lightgbm": {
+        "LGBM_NetworkInitWithFunctions": (1, [0, 1]),
+        "LGBM_DatasetCreateFromSampledColumn": (1, [0, 1]),
+        "LGBM_BoosterUpdateOneIter": (ROUNDS, [0, 1]),
+        "LGBM_BoosterGetEval": (2 * ROUNDS, [0, 1]),
+        "LGBM_BoosterSaveModelToString": (ROUNDS, [0]),
+    },
+}
 
 
-def lines_of(file):
-    return file.read_text().splitlines() if file.exists() else []
+def points(library, draw):
+    """Kill points without an end: each phase and rank in turn, in a random call."""
+    places = [(function, rank) for function, (_, ranks) in PHASES[library].items() for rank in ranks]
+    for number in itertools.count():
+        function, rank = places[number % len(places)]
+        yield f"{function}:{rank}:{draw.randrange(PHASES[library][function][0])}:{draw.choice(['begin', 'end'])}"
 
 
-def rank_process(number, root):
-    """The process of a rank of the program in `root`."""
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                variables = (entry / "environ").read_bytes().split(b"\0")
-                here = os.readlink(entry / "cwd") == str(root)
-                program = (entry / "cmdline").read_bytes().split(b"\0")[0].endswith(b"boosting")
-            except OSError:
-                continue
-            if here and program and f"OMPI_COMM_WORLD_RANK={number}".encode() in variables:
-                return int(entry.name)
-    return None
-
-
-def run(options, kill=None):
-    """Metrics of both libraries; `kill`: (library, rank, reports before it)."""
+def run(options, kills):
+    """The last metrics of both libraries."""
     with tempfile.TemporaryDirectory() as scratch:
-        root = pathlib.Path(scratch).resolve()
-        log = root / "log"
-        with open(log, "w", encoding="utf-8") as output:
-            process = subprocess.Popen(
-                [options.boosting, options.csv, str(ROUNDS), "all"], cwd=root, stdout=output, stderr=output
-            )
-            if kill:
-                library, rank, reports = kill
-                results = root / f"results/boosting-{library}/result.json"
-                deadline = time.monotonic() + LIMIT_S
-                while process.poll() is None and time.monotonic() < deadline:
-                    victim = rank_process(rank, root) if len(lines_of(results)) >= reports else None
-                    if victim and (library == "xgboost" or results.parent.exists()):
-                        os.kill(victim, signal.SIGKILL)
-                        break
-                    time.sleep(0.002)
-            code = process.wait(LIMIT_S)
-        text = log.read_text()
-        assert code == 0, text
-        for library in ("xgboost", "lightgbm"):
+        killed = pathlib.Path(scratch) / "killed"
+        killed.mkdir()
+        variables = {"LD_PRELOAD": options.kill_points, "RTRAIN_KILL_POINTS": ",".join(kills), "RTRAIN_KILLED": str(killed)}
+        done = subprocess.run(
+            [options.boosting, options.csv, str(ROUNDS), "all"],
+            cwd=scratch,
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        text = done.stdout
+        assert done.returncode == 0, text
+        assert sorted(file.name for file in killed.iterdir()) == sorted(kills), text
+        assert text.count("restart 1 of 3") == len(kills) and "restart 2 of 3" not in text, text
+        for kill in kills:
+            named = re.search(r"rtrain: rank (\d+) (?:of 2 ended|was killed)", text.split("restart 1 of 3")[kills.index(kill)])
+            assert named and named[1] == kill.split(":")[1], f"{kill}: {text}"
+        metrics = {}
+        for library in PHASES:
             assert f"{library}: {ROUNDS} rounds" in text, text
-        if kill:
-            assert len(re.findall("restarting", text)) <= 1, text
-            assert f"rank {kill[1]}" in text, f"{kill}: {text}"
-        return {
-            library: json.loads(lines_of(root / f"results/boosting-{library}/result.json")[-1])
-            for library in ("xgboost", "lightgbm")
-        }
+            results = pathlib.Path(scratch) / f"results/boosting-{library}/result.json"
+            metrics[library] = json.loads(results.read_text().splitlines()[-1])
+        return metrics
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("boosting", type=lambda path: str(pathlib.Path(path).resolve()))
-    parser.add_argument("csv", type=lambda path: str(pathlib.Path(path).resolve()))
-    parser.add_argument("--kills", type=int, default=4)
+    for name in ("boosting", "csv", "kill_points"):
+        parser.add_argument(name, type=lambda path: str(pathlib.Path(path).resolve()))
+    parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     draw = random.Random(options.seed)
-    expected = run(options)
-    for number in range(options.kills):
-        kill = (("xgboost", "lightgbm")[number % 2], number // 2 % 2, draw.choice([0, 1, 5, 20, 40]))
-        print(kill, flush=True)
-        found = run(options, kill)
+    expected = run(options, [])
+    for kills in itertools.islice(zip(*(points(library, draw) for library in PHASES)), options.kills // len(PHASES)):
+        print(*kills, flush=True)
+        found = run(options, list(kills))
         for library, metrics in expected.items():
             for name, value in metrics.items():
                 if name.startswith(("train-", "valid-")):
-                    assert abs(found[library][name] - value) < 1e-6, (kill, name, value, found[library][name])
+                    assert abs(found[library][name] - value) < 1e-6, (kills, name, value, found[library][name])
 
 
 if __name__ == "__main__":

@@ -39,6 +39,20 @@ public:
     /// Returns the tensors of all ranks, which have equal shapes, stacked: (size, ...).
     [[nodiscard]] virtual at::Tensor all_gather(const at::Tensor& tensor) = 0;
     virtual void broadcast(at::Tensor& tensor, int root) = 0;
+    /// Returns the tensors of all ranks, by rank: of one dimension and equal type, with different
+    /// numbers of elements.
+    [[nodiscard]] virtual std::vector<at::Tensor> all_gather_parts(const at::Tensor& part) {
+        const at::Tensor lengths =
+            all_gather(part.new_full({1}, part.numel(), at::kLong)).view(-1).cpu();
+        const at::Tensor padded = part.new_zeros(lengths.max().item<std::int64_t>());
+        padded.narrow(0, 0, part.numel()).copy_(part);
+        const at::Tensor rows = all_gather(padded);
+        std::vector<at::Tensor> parts;
+        for (int rank = 0; rank < size(); ++rank) {
+            parts.push_back(rows[rank].narrow(0, 0, lengths[rank].item<std::int64_t>()));
+        }
+        return parts;
+    }
 };
 
 namespace detail {

@@ -114,6 +114,12 @@ concept CanAllGather = requires(B& backend, const at::Tensor& tensor) {
     { backend.all_gather(tensor) } -> std::same_as<at::Tensor>;
 };
 
+/// Gathers tensors of one dimension and different numbers of elements, such as texts.
+template <class B>
+concept CanAllGatherParts = requires(B& backend, const at::Tensor& part) {
+    { backend.all_gather_parts(part) } -> std::same_as<std::vector<at::Tensor>>;
+};
+
 /// Reduces rows and returns this rank's.
 template <class B>
 concept CanReduceScatter = requires(B& backend, const at::Tensor& tensor) {
@@ -200,6 +206,7 @@ template <Backend B>
         Capability{"node_rank", KnowsNodeRank<B>, "all ranks are on one node"},
         Capability{"device", HasDevice<B>, "the CPU"},
         Capability{"all_gather", CanAllGather<B>, "an all-reduce of zeros and one own row"},
+        Capability{"all_gather_parts", CanAllGatherParts<B>, "an all-gather of padded parts"},
         Capability{"reduce_scatter", CanReduceScatter<B>, "an all-reduce of a copy"},
         Capability{"barrier", HasBarrier<B>, "an all-gather of one byte"},
         Capability{"over", HasGroups<B>, "a model prepared for a group throws RT-C28"},
@@ -274,6 +281,10 @@ struct RequireCapabilities {
         !requires { &B::all_gather; } || backend::CanAllGather<B>,
         "rtrain: this backend's `all_gather` is not `at::Tensor all_gather(const at::Tensor&)` "
         "[RT-B12]");
+    static_assert(
+        !requires { &B::all_gather_parts; } || backend::CanAllGatherParts<B>,
+        "rtrain: this backend's `all_gather_parts` is not `std::vector<at::Tensor> "
+        "all_gather_parts(const at::Tensor&)` [RT-B12]");
     static_assert(
         !requires { &B::reduce_scatter; } || backend::CanReduceScatter<B>,
         "rtrain: this backend's `reduce_scatter` is not `at::Tensor reduce_scatter(const "

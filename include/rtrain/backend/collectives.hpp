@@ -53,15 +53,9 @@ namespace rtrain::detail {
 /// Returns each rank's text, indexed by rank.
 [[nodiscard]] inline std::vector<std::string> all_gather(HookRanks& backend,
                                                          const std::string& text) {
-    const at::Tensor lengths =
-        backend.all_gather(at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong));
-    at::Tensor padded = at::zeros({lengths.max().item<std::int64_t>()}, at::kByte);
-    padded.slice(0, 0, static_cast<std::int64_t>(text.size())).copy_(to_bytes(text));
-    const at::Tensor gathered = backend.all_gather(padded);
     std::vector<std::string> texts;
-    for (int rank = 0; rank < backend.size(); ++rank) {
-        const auto length = lengths[rank].item<std::int64_t>();
-        texts.push_back(to_string(gathered[rank].slice(0, 0, length)));
+    for (const at::Tensor& bytes : backend.all_gather_parts(to_bytes(text))) {
+        texts.push_back(to_string(bytes));
     }
     return texts;
 }

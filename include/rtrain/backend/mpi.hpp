@@ -82,6 +82,7 @@ public:
     void all_reduce(at::Tensor& tensor, ReduceOp op);
     void broadcast(at::Tensor& tensor, int root);
     [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor);
+    [[nodiscard]] std::vector<at::Tensor> all_gather_parts(const at::Tensor& part);
     [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op);
     [[nodiscard]] comm::AllReduce all_reduce_async(at::Tensor& tensor, ReduceOp op);
     /// Returns memory that the ranks of a node share, in which all_reduce() needs no copies.

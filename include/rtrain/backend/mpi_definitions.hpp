@@ -106,6 +106,10 @@ RTRAIN_DOOR at::Tensor Mpi::all_gather(const at::Tensor& tensor) {
     return communicator_->all_gather(tensor);
 }
 
+RTRAIN_DOOR std::vector<at::Tensor> Mpi::all_gather_parts(const at::Tensor& part) {
+    return communicator_->parts().all_gather(part);
+}
+
 RTRAIN_DOOR at::Tensor Mpi::reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
     return communicator_->reduce_scatter(tensor, op);
 }

@@ -106,6 +106,13 @@ public:
             return gathered;
         }
     }
+    [[nodiscard]] std::vector<at::Tensor> all_gather_parts(const at::Tensor& part) override {
+        if constexpr (backend::CanAllGatherParts<B>) {
+            return backend_->all_gather_parts(part);
+        } else {
+            return AnyBackend::all_gather_parts(part);
+        }
+    }
     [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op) override {
         if constexpr (backend::CanReduceScatter<B>) {
             const auto reduce = [&](const at::Tensor& rows) {

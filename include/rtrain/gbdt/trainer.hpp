@@ -92,8 +92,7 @@ public:
             detail::concat("pass a checkpoint of ", Library::name, ", and the file's name in it")));
     }
 
-    /// The parts of a search: `Tuner{trainer.runner(), trainer.function(), options}`, whose space
-    /// has "params", a nested space, and "num_boost_round".
+    /// The parts of a search: `Tuner{trainer, options}`.
     [[nodiscard]] const Runner& runner() const noexcept { return trainer_; }
     [[nodiscard]] const Function& function() const noexcept { return function_; }
 

@@ -97,58 +97,103 @@ model_file(const Checkpoint& checkpoint, const std::string& filename, const std:
     return file;
 }
 
-/// The training of one model, on all ranks of a run.
+/// Returns the data sets of a worker that options name.
+template <class Worker>
+[[nodiscard]] data::Datasets datasets_of(Worker& worker, const TrainOptions& options) {
+    data::Datasets data;
+    std::vector<std::string> names = options.evals;
+    names.push_back(options.dtrain);
+    for (const std::string& name : names) {
+        data.emplace(name, worker.dataset_shard(name).dataset());
+    }
+    return data;
+}
+
+/// Returns the communicator of all ranks; null if the backend has none.
+template <class Worker>
+[[nodiscard]] comm::Communicator* communicator_of([[maybe_unused]] Worker& worker) {
+    if constexpr (requires { worker.communicator(); }) {
+        return &worker.communicator();
+    } else {
+        return nullptr;
+    }
+}
+
+/// The training of one model, on all ranks of a run, in a loop over rounds that the caller writes.
+/// Resumes from the model in worker.checkpoint(). Options of the loop, such as num_boost_round,
+/// have no effect.
+///
+/// @code
+/// rtrain::xgboost::Training training(worker, params, {.evals = {"valid"}, .label_column = "y"});
+/// while (training.round() < 100) {
+///     training.update();
+///     worker.report(rtrain::gbdt::json_of(training.evaluate()));
+/// }
+/// const auto booster = training.booster();
+/// @endcode
 template <class Library>
-class Boosting {
+class RoundTraining {
 public:
     using Booster = typename Library::Booster;
 
-    /// `data`: all data sets that `options` names. Collective.
-    Boosting(WorkerLoops& worker, comm::Communicator* all, const Config& params,
-             TrainOptions options, const data::Datasets& data)
+    /// *Collective.* Throws like train().
+    template <class Worker>
+    RoundTraining(Worker& worker, const Config& params, TrainOptions options)
         : worker_(worker), options_(std::move(options)) {
         require_usable(options_);
         const c10::NoGradGuard no_grad; // torch computes no gradients here
-        ranks_.emplace(worker, all, options_.ranks);
+        ranks_.emplace(worker, communicator_of(worker), options_.ranks);
         const Parameters parameters = Library::parameters(params, ranks_->team());
         Library::check(parameters);
         filename_ = options_.report.filename.empty() ? Library::filename : options_.report.filename;
         resume();
-        if (ranks_->trains() && round_ < options_.num_boost_round) {
-            learner_ = std::make_unique<typename Library::Learner>(input(parameters, data));
+        if (ranks_->trains()) {
+            learner_ = std::make_unique<typename Library::Learner>(
+                input(parameters, datasets_of(worker, options_)));
         }
     }
 
-    /// Trains the remaining rounds; returns the model on all ranks. Collective.
-    [[nodiscard]] Booster run() {
-        while (round_ < options_.num_boost_round && !early_.has_stopped() &&
-               !worker_.should_stop()) {
-            train_round();
+    /// The number of rounds so far, with those of the checkpoint.
+    [[nodiscard]] int round() const noexcept { return round_; }
+    /// Adds the trees of a round. *Collective.*
+    void update() {
+        if (learner_) {
+            learner_->update(round_);
+            content_.clear();
         }
-        if (learner_ && saved_round_ != round_) {
+        ++round_;
+        worker_.heartbeat();
+    }
+    /// Returns the metrics of the data sets in `evals` after a round, on all ranks. *Collective.*
+    [[nodiscard]] Metrics evaluate() {
+        const Metrics metrics = learner_ ? learner_->evaluate(round_ - 1) : Metrics();
+        return metrics_of(worker_.broadcast(json_of(metrics)));
+    }
+    /// Returns the model on all ranks. *Collective.*
+    [[nodiscard]] Booster booster() {
+        return Booster(worker_.broadcast(worker_.rank() == 0 ? content() : std::string()));
+    }
+    /// The content of a model file; on rank 0.
+    [[nodiscard]] const std::string& content() {
+        if (learner_ && content_.empty()) {
             content_ = learner_->saved();
         }
-        if (options_.report.checkpoint_at_end && saved_round_ != round_) {
-            report(true); // RunConfig::stop has ended the run after a round that did not save
-        }
-        return Booster(worker_.broadcast(content_));
+        return content_;
     }
+    /// The model's name in checkpoints.
+    [[nodiscard]] const std::string& filename() const noexcept { return filename_; }
 
 private:
     using Value = typename Library::Value;
 
     void resume() {
-        const auto checkpoint = worker_.checkpoint();
-        if (!checkpoint) {
-            return;
+        if (const auto checkpoint = worker_.checkpoint()) {
+            const auto file =
+                model_file(*checkpoint, filename_,
+                           detail::concat("resume from a checkpoint of ", Library::name));
+            content_ = storage::read_file(file);
+            round_ = Booster(content_, file.string()).rounds();
         }
-        const auto file = model_file(*checkpoint, filename_,
-                                     detail::concat("resume from a checkpoint of ", Library::name));
-        content_ = storage::read_file(file);
-        const Booster resumed(content_, file.string());
-        round_ = resumed.rounds();
-        saved_round_ = round_;
-        early_.restore(checkpoint->metadata());
     }
 
     [[nodiscard]] LearnerInput<Value> input(const Parameters& parameters,
@@ -183,25 +228,55 @@ private:
         return input;
     }
 
-    void train_round() {
-        Metrics metrics;
-        if (learner_) {
-            learner_->update(round_);
-            metrics = learner_->evaluate(round_);
+    WorkerLoops& worker_;
+    TrainOptions options_;
+    std::optional<TrainingRanks> ranks_;
+    std::string filename_;
+    int round_ = 0;                    ///< the next one
+    std::string content_;              ///< of the model in that round, if it is known
+    std::unique_ptr<Learner> learner_; ///< null on ranks that do not train
+};
+
+/// The loop over rounds of train(): reports, checkpoints and early stopping.
+template <class Library>
+class Boosting {
+public:
+    /// Collective.
+    template <class Worker>
+    Boosting(Worker& worker, const Config& params, const TrainOptions& options)
+        : worker_(worker), options_(options), training_(worker, params, options) {
+        if (const auto checkpoint = worker_.checkpoint()) {
+            saved_round_ = training_.round();
+            early_.restore(checkpoint->metadata());
         }
-        worker_.heartbeat();
-        metrics_ = worker_.broadcast(json_of(metrics));
-        metrics = metrics_of(metrics_);
+    }
+
+    /// Trains the remaining rounds; returns the model on all ranks. Collective.
+    [[nodiscard]] typename Library::Booster run() {
+        while (training_.round() < options_.num_boost_round && !early_.has_stopped() &&
+               !worker_.should_stop()) {
+            train_round();
+        }
+        if (options_.report.checkpoint_at_end && saved_round_ != training_.round()) {
+            report(true); // RunConfig::stop has ended the run after a round that did not save
+        }
+        return training_.booster();
+    }
+
+private:
+    void train_round() {
+        training_.update();
+        const Metrics metrics = training_.evaluate();
+        metrics_ = json_of(metrics);
+        const int round = training_.round();
         if (options_.early_stopping_rounds && !metrics.empty()) {
-            early_.observe(round_, metrics.back(), *options_.early_stopping_rounds);
+            early_.observe(round - 1, metrics.back(), *options_.early_stopping_rounds);
         }
         for (const auto& callback : options_.callbacks) {
-            callback({.number = round_, .metrics = metrics});
+            callback({.number = round - 1, .metrics = metrics});
         }
-        ++round_;
-        const bool is_last = round_ == options_.num_boost_round || early_.has_stopped();
-        const bool is_due =
-            options_.report.frequency > 0 && round_ % options_.report.frequency == 0;
+        const bool is_last = round == options_.num_boost_round || early_.has_stopped();
+        const bool is_due = options_.report.frequency > 0 && round % options_.report.frequency == 0;
         const bool is_preempted = worker_.preemption().has_value();
         report(is_due || is_preempted || (is_last && options_.report.checkpoint_at_end),
                is_preempted);
@@ -220,58 +295,42 @@ private:
                     reported[name] = value;
                 }
             }
-            reported["round"] = round_;
+            reported["round"] = training_.round();
             if (options_.report.results_postprocessing_fn) {
                 reported = options_.report.results_postprocessing_fn(std::move(reported));
             }
         }
         if (!saves || (worker_.rank() != 0 && !leaves)) {
             worker_.report(reported);
-            saved_round_ = saves ? round_ : saved_round_;
+            saved_round_ = saves ? training_.round() : saved_round_;
             return;
-        }
-        if (learner_) {
-            content_ = learner_->saved();
         }
         if (!directory_) {
             directory_.emplace(storage::temporary_directory(), "rtrain-boosting");
         }
         if (worker_.rank() == 0) {
-            storage::replace_file_unsynced(directory_->path() / filename_, content_);
+            storage::replace_file_unsynced(directory_->path() / training_.filename(),
+                                           training_.content());
         }
         worker_.report(reported, Checkpoint::from_directory(directory_->path()),
                        {.metadata = early_.saved()});
-        saved_round_ = round_;
+        saved_round_ = training_.round();
     }
 
     WorkerLoops& worker_;
     TrainOptions options_;
-    std::optional<TrainingRanks> ranks_;
-    std::string filename_;
-    int round_ = 0; ///< the next one
+    RoundTraining<Library> training_;
     int saved_round_ = -1;
     Config metrics_; ///< of the previous round
     EarlyStopping early_;
-    std::string content_; ///< of the newest saved model; on rank 0
     std::optional<storage::ProcessDirectory> directory_;
-    std::unique_ptr<Learner> learner_; ///< null on ranks that do not train
 };
 
 /// Trains a model in a training function: `xgboost::train()` and `lightgbm::train()`.
 template <class Library, class Worker>
 [[nodiscard]] typename Library::Booster train(Worker& worker, const Config& params,
                                               const TrainOptions& options) {
-    data::Datasets data;
-    std::vector<std::string> names = options.evals;
-    names.push_back(options.dtrain);
-    for (const std::string& name : names) {
-        data.emplace(name, worker.dataset_shard(name).dataset());
-    }
-    comm::Communicator* all = nullptr;
-    if constexpr (requires { worker.communicator(); }) {
-        all = &worker.communicator();
-    }
-    return Boosting<Library>(worker, all, params, options, data).run();
+    return Boosting<Library>(worker, params, options).run();
 }
 
 } // namespace rtrain::gbdt

@@ -17,6 +17,7 @@
 #include <rtrain/storage/file/file.hpp>
 
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -51,7 +52,8 @@ public:
         const at::Tensor values = features.to(scalar_type).contiguous();
         const std::vector<double> made =
             model_->predict(values.const_data_ptr<double>(), values.size(0),
-                            options.margin ? Predict::raw_score : Predict::normal, options.rounds);
+                            options.margin ? Predict::raw_score : Predict::normal, options.rounds,
+                            at::get_num_threads());
         const at::Tensor rows =
             at::tensor(made, scalar_type).view({values.size(0), -1}); // rows of outputs
         return rows.size(1) == 1 ? rows.squeeze(1) : rows;

@@ -100,9 +100,10 @@ public:
     }
 
     /// Predictions of rows: as many numbers for each row as the model has outputs. `rounds`: how
-    /// many rounds count; 0: all.
+    /// many rounds count; 0: all. `threads`; 0: all.
     [[nodiscard]] std::vector<double> predict(const double* values, std::int64_t rows, Predict kind,
-                                              int rounds = 0) const {
+                                              int rounds = 0, int threads = 0) const {
+        const std::string parameters = detail::concat("num_threads=", threads);
         const int limit = rounds == 0 ? -1 : rounds;
         std::int64_t count = 0;
         check(LGBM_BoosterCalcNumPredict(handle_.get(), static_cast<int>(rows),
@@ -112,7 +113,7 @@ public:
         check(LGBM_BoosterPredictForMat(
                   handle_.get(), values, static_cast<int>(Type::float64),
                   static_cast<std::int32_t>(rows), static_cast<std::int32_t>(features()), 1,
-                  static_cast<int>(kind), 0, limit, "", &count, predictions.data()),
+                  static_cast<int>(kind), 0, limit, parameters.c_str(), &count, predictions.data()),
               "LGBM_BoosterPredictForMat");
         return predictions;
     }

@@ -66,6 +66,10 @@ private:
         const std::size_t columns = source.features().size();
         std::vector<std::vector<double>> values(columns);
         std::vector<std::vector<int>> places(columns);
+        for (std::size_t i = 0; i < columns; ++i) { // growing needs more memory
+            values[i].reserve(chosen.size());
+            places[i].reserve(chosen.size());
+        }
         std::size_t taken = 0;
         std::int64_t first = 0;
         source.rewind();

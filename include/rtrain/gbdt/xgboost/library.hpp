@@ -18,6 +18,7 @@
 #include <rtrain/storage/file/file.hpp>
 
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <boost/asio/io_context.hpp>
@@ -41,6 +42,7 @@ public:
     explicit Booster(const std::string& content, const std::string& name = "the model")
         : BoosterBase(std::make_shared<Model>()) {
         model_->load(content, name);
+        model_->set({{"nthread", std::to_string(at::get_num_threads())}}); // of predictions
     }
     /// Saves a model file, which Python's xgboost loads, too.
     void save(const std::filesystem::path& file) const {
