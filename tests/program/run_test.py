@@ -182,6 +182,12 @@ class Shell(Run):
         self.check(self.end(run), 75, "preempted")
         self.assertEqual(["[rank 0] saved", "[rank 1] saved"], sorted(run.out.splitlines()))
 
+    def test_sigterm_before_ranks_have_started_reaches_their_programs(self):
+        run = self.start("-n", "3", "--grace", "10000", "sleep", "10000")
+        wait_until(lambda: list(self.temporary.glob("rtrain*/control-*")))
+        run.terminate()
+        self.check(self.end(run), 75, "preempted")
+
     def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_time(self):
         script = self.script("trap '' TERM; touch ready; while :; do sleep 0.05; done")
         run = self.start("--grace", "0.5", script)

@@ -172,6 +172,9 @@ RTRAIN_DOOR void RankParent::start() {
             "RT-E5", detail::concat("cannot start ", words_[0], ": ", std::strerror(failed.error)));
     }
     has_started_ = true;
+    if (is_preempted_) { // before there was a program to forward it to
+        forward(SIGTERM);
+    }
     if (link_) {
         link_->say(launch::event::Training{});
     }
