@@ -353,7 +353,7 @@ TEST_CASE("Program.ranks_join_and_leave_within_a_range" * doctest::timeout(120))
     // The first start finds room for more, the second loses a rank and room, the third ends.
     auto options = script(storage, "echo $WORLD_SIZE >> $STORAGE/$RANK; "
                                    "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; "
-                                   "[ $RANK = 1 ] || exec sleep 1000; "
+                                   "[ $RANK = 1 ] || { trap '' TERM; exec sleep 1000; }; "
                                    "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; "
                                    "then echo localhost slots=5 > $HOSTS; exec sleep 1000; "
                                    "else echo localhost slots=3 > $HOSTS; kill -KILL $$; fi");
@@ -362,6 +362,7 @@ TEST_CASE("Program.ranks_join_and_leave_within_a_range" * doctest::timeout(120))
                        .mpirun_args = {"--hostfile", hosts},
                        .elastic_resize_monitor_interval_s = 0.05};
     options.run.failure.max_failures = 1; // joining is no failure
+    options.run.failure.preemption_grace_s = 0;
     (void)ProgramTrainer(options).fit();
     CHECK(storage::read_file(storage.path() / "1") == "2\n4\n3\n");
     CHECK(storage::read_file(storage.path() / "2") == "4\n3\n");
