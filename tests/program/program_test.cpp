@@ -356,7 +356,8 @@ TEST_CASE("Program.ranks_join_and_leave_within_a_range" * doctest::timeout(120))
                                    "[ $RANK = 1 ] || { trap '' TERM; exec sleep 1000; }; "
                                    "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; "
                                    "then echo localhost slots=5 > $HOSTS; exec sleep 1000; "
-                                   "else echo localhost slots=3 > $HOSTS; kill -KILL $$; fi");
+                                   "else until [ -s $STORAGE/2 ]; do sleep 0.01; done; "
+                                   "echo localhost slots=3 > $HOSTS; kill -KILL $$; fi");
     options.environment["HOSTS"] = hosts;
     options.scaling = {.num_workers = {2, 4},
                        .mpirun_args = {"--hostfile", hosts},
