@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`rtrain run` beside torchrun and processes started by hand, interleaved: seconds from the command to the first
-all-reduce, and from a SIGKILL to the next one; then memory and processor time of driver and parents.
+all-reduce, and from a SIGKILL to the next one; then what driver and parents cost, and the tool itself.
 
-Usage: programs.py TOOL [--ranks N] [--rounds N], with a python3 that has torch"""
+Usage: programs.py TOOL [--ranks N] [--rounds N] [--limit SECONDS], with a python3 that has torch"""
 import argparse
 import os
 import pathlib
+import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -15,60 +17,81 @@ import tempfile
 import time
 
 STEP = str(pathlib.Path(__file__).resolve().parent / "step.py")
+RESTARTS = "10"
 
 
 def commands(tool, ranks, storage):
-    return {"rtrain": [tool, "run", "--storage", storage, "-n", str(ranks), "--max-restarts", "1", STEP],
+    return {"rtrain": [tool, "run", "--storage", storage, "-n", str(ranks), "--max-restarts", RESTARTS, STEP],
             "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
-                         "--max-restarts", "1", STEP]}
-
-
-def times_of(words, **variables):
-    with tempfile.NamedTemporaryFile("r") as times:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TIMES": times.name, **variables,
-                       "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
-        began = time.time()
-        process = subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                 timeout=300, check=False)
-        lines = [line.split() for line in pathlib.Path(times.name).read_text().splitlines()]
-    return began, process.returncode, [(what, float(when)) for what, when in lines]
+                         "--max-restarts", RESTARTS, STEP]}
 
 
 def by_hand(ranks):
+    """A shell that starts the ranks, with the variables set."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
     script = "".join(f"RANK={rank} LOCAL_RANK={rank} {sys.executable} {STEP} & " for rank in range(ranks)) + "wait"
-    began, _, lines = times_of(["sh", "-c", script], WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
-                               MASTER_PORT=str(port))
-    return lines[0][1] - began
+    return ["env", f"WORLD_SIZE={ranks}", "MASTER_ADDR=127.0.0.1", f"MASTER_PORT={port}", "sh", "-c", script]
 
 
-def start(words):
-    began, _, lines = times_of(words)
-    return lines[0][1] - began
+def environment(times, **variables):
+    return {**os.environ, "OMP_NUM_THREADS": "1", "TIMES": times, **variables,
+            "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
-def restart(words):
-    """Empty if it did not recover with its one restart."""
-    _, _, lines = times_of(words, KILL="1")
-    killed = [when for what, when in lines if what == "kill"]
-    return [lines[-1][1] - killed[0]] if killed and lines[-1][0] == "all_reduce" else []
+def descendants(process):
+    children = subprocess.run(["ps", "--ppid", str(process), "-o", "pid="], capture_output=True, text=True, check=False)
+    return [each for child in map(int, children.stdout.split()) for each in [child, *descendants(child)]]
 
 
-def children(process):
-    return [int(word) for task in pathlib.Path(f"/proc/{process}/task").glob("*/children")
-            for word in task.read_text().split()]
+def end(process):
+    """With all that it has started: workers of a killed torchrun stay, and wait for each other."""
+    for each in [process.pid, *descendants(process.pid)]:
+        try:
+            os.kill(each, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    process.wait()
+
+
+def notes_of(words, limit, **variables):
+    """What step.py has written, and when the command began."""
+    with tempfile.NamedTemporaryFile("r") as times:
+        began = time.time()
+        process = subprocess.Popen(words, env=environment(times.name, **variables), stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        try:
+            process.wait(limit)
+        except subprocess.TimeoutExpired:
+            end(process)
+        lines = [line.split() for line in pathlib.Path(times.name).read_text().splitlines()]
+    return began, [(what, float(seconds)) for what, seconds in lines]
+
+
+def start(words, limit):
+    began, notes = notes_of(words, limit)
+    return dict(notes)["all_reduce"] - began
+
+
+def restart(words, limit):
+    """Seconds from the kill to the next all-reduce, and those of the imports among them; empty if there was none."""
+    _, notes = notes_of(words, limit, KILL="1")
+    names = [what for what, _ in notes]
+    after = notes[names.index("kill"):]
+    return [(after[2][1] - after[0][1], after[1][1])] if len(after) >= 3 else []
 
 
 def cost(words, ranks, seconds=20):
-    """KB (Pss) per rank, and percent of a core, of driver, parents and guards."""
-    environment = {**os.environ, "TIMES": os.devnull, "WAIT": str(seconds + 30),
-                   "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
-    run = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL)
-    time.sleep(20)
-    ours = [run.pid] + [process for parent in [run.pid, *children(run.pid)] for process in children(parent)]
-    ours = [process for process in ours if "rtrain" in os.readlink(f"/proc/{process}/exe")]
+    """KB (Pss) per rank, and percent of a core, of driver, parents and guards, while the ranks sleep."""
+    with tempfile.NamedTemporaryFile("r") as times:
+        run = subprocess.Popen(words, env=environment(times.name, WAIT="1000"), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+        while "all_reduce" not in pathlib.Path(times.name).read_text() and run.poll() is None:
+            time.sleep(0.1)
+    time.sleep(2)  # the other ranks sleep, too
+    ours = [process for process in [run.pid, *descendants(run.pid)]
+            if os.path.samefile(f"/proc/{process}/exe", words[0])]
 
     def used():
         fields = [pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split() for process in ours]
@@ -79,33 +102,54 @@ def cost(words, ranks, seconds=20):
     pss = sum(int(line.split()[1]) for process in ours
               for line in pathlib.Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
               if line.startswith("Pss:"))
-    run.terminate()
-    run.wait()
+    end(run)
     return pss / ranks, percent
+
+
+def print_tool(tool):
+    least = 1e9
+    for _ in range(20):
+        began = time.perf_counter()
+        subprocess.run([tool, "--version"], stdout=subprocess.DEVNULL, check=True)
+        least = min(least, time.perf_counter() - began)
+    with tempfile.TemporaryDirectory() as directory:
+        stripped = pathlib.Path(directory) / "rtrain"
+        shutil.copy(tool, stripped)
+        subprocess.run(["strip", stripped], check=True)
+        size = stripped.stat().st_size
+    print(f"rtrain --version: least {least * 1e3:.1f} ms; the stripped tool: {size / 1e6:.2f} MB")
+
+
+def figures(seconds):
+    return f"median {statistics.median(seconds):.2f} s, least {min(seconds):.2f} s" if seconds else "none"
 
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("tool")
     arguments.add_argument("--ranks", type=int, default=4)
-    arguments.add_argument("--rounds", type=int, default=10)
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--limit", type=float, default=60, help="seconds for a run (60)")
     given = arguments.parse_args()
+    tool = str(pathlib.Path(given.tool).resolve())
+    print_tool(tool)
     with tempfile.TemporaryDirectory() as storage:
-        words = commands(str(pathlib.Path(given.tool).resolve()), given.ranks, storage)
+        words = commands(tool, given.ranks, storage)
         starts = {name: [] for name in [*words, "by hand"]}
         restarts = {name: [] for name in words}
         for _ in range(given.rounds):
             for name, each in words.items():
-                starts[name].append(start(each))
-                restarts[name] += restart(each)
-            starts["by hand"].append(by_hand(given.ranks))
+                starts[name].append(start(each, given.limit))
+                restarts[name] += restart(each, given.limit)
+            starts["by hand"].append(start(by_hand(given.ranks), given.limit))
         for name, seconds in starts.items():
-            print(f"start, {name}: median {statistics.median(seconds):.2f} s, least {min(seconds):.2f} s")
-        for name, seconds in restarts.items():
-            found = f"median {statistics.median(seconds):.2f} s, least {min(seconds):.2f} s" if seconds else "none"
-            print(f"SIGKILL to the next all-reduce, {name}: {found}; {len(seconds)} of {given.rounds} recovered")
+            print(f"start, {name}: {figures(seconds)}")
+        for name, found in restarts.items():
+            print(f"SIGKILL to the next all-reduce, {name}: {figures([all_of_it for all_of_it, _ in found])}; without "
+                  f"the imports: {figures([all_of_it - imports for all_of_it, imports in found])}; {len(found)} of "
+                  f"{given.rounds} recovered")
         pss, percent = cost(words["rtrain"], given.ranks)
-        print(f"driver and parents: {pss:.0f} KB (Pss) per rank, {percent:.2f} % of a core")
+    print(f"driver and parents: {pss:.0f} KB (Pss) per rank, {percent:.2f} % of a core")
     return 0
 
 

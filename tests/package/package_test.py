@@ -472,7 +472,8 @@ def tools(build):
     names = ("doctor", "checkpoint", "report", "sync")
     documents = {f"share/doc/rtrain-tools/{file}" for file in ("copyright", "changelog.gz")}
     files = files_of(SCRATCH / "deb/usr")
-    assert files == {f"bin/rtrain-{name}" for name in names} | documents, files
+    assert files == {"bin/rtrain"} | {f"bin/rtrain-{name}" for name in names} | documents, files
+    assert run(SCRATCH / "deb/usr/bin/rtrain", "--version") == f"rtrain {VERSION}\n"
     for name in names[1:]:
         assert "usage: " in run(SCRATCH / f"deb/usr/bin/rtrain-{name}", succeeds=False), name
 

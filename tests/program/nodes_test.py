@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`rtrain run --hosts` on two nodes that this machine plays: the same loss as on one, a restart, and a script that one
-node lacks.
+"""`rtrain run --hosts`, and `rtrain exec` under srun, on two nodes that this machine plays: the same loss as on one, a
+restart, and a script that one node lacks.
 
 Usage: nodes_test.py TOOL"""
 import os
@@ -41,20 +41,24 @@ def main():
         start = [tool, "run", "--storage", directory, "--max-restarts", "1"]
         alone = run(directory, [*start, "-n", "3", TRAIN])
         apart = run(directory, [*start, *HOSTS, TRAIN, "--fault", "kill:2:after"], ["2,1"])
+        tasks = run(directory, [sys.executable, HERE / "srun.py", "n0:2,n1:1", tool, "exec", "--", sys.executable, TRAIN],
+                    ["2,1"])
         script = f"cp {TRAIN} $TMPDIR/only_here.py; exec " + " ".join([*start, *HOSTS]) + " $TMPDIR/only_here.py"
         missing = run(directory, ["sh", "-c", script], ["2,1"])
-    losses = [re.findall(r"loss (\S+) after", ended.stdout) for ended in (alone, apart)]
+    losses = [re.findall(r"loss (\S+) after", ended.stdout) for ended in (alone, apart, tasks)]
     checks = {"alone, it ends well": alone.returncode == 0,
               "on two nodes, it ends well": apart.returncode == 0,
               "after one restart": "after 1 restarts on 3 ranks" in apart.stdout,
               "with the same loss": len(losses[0]) == 1 and losses[0] == losses[1],
+              "under srun, it ends well": tasks.returncode == 0,
+              "with that loss, too": losses[0] == losses[2],
               "a missing script is an error": missing.returncode == 126 and "[RT-E5]" in missing.stdout,
               "that names its node": "does not exist on n1" in missing.stdout,
               "and is not tried again": "restart 1" not in missing.stdout}
     for what, holds in checks.items():
         print(f"{'ok   ' if holds else 'WRONG'} {what}")
     if not all(checks.values()):
-        print(alone.stdout, apart.stdout, missing.stdout, sep="\n---\n")
+        print(alone.stdout, apart.stdout, tasks.stdout, missing.stdout, sep="\n---\n")
     return 0 if all(checks.values()) else 1
 
 

@@ -211,6 +211,9 @@ TEST_CASE("Program.places_of_mpirun_and_srun") {
         const Setting nodes("SLURM_STEP_NUM_NODES", "2");
         const Setting tasks("SLURM_STEP_TASKS_PER_NODE", "2(x2)");
         CHECK(RankPlace::of_this_process() == place);
+        const Setting pmi_rank("PMI_RANK", "3"); // of srun --mpi=pmi2
+        const Setting pmi_size("PMI_SIZE", "4");
+        CHECK(RankPlace::of_this_process() == place);
     }
     CHECK(RankPlace::of_this_process() == RankPlace{});
     CHECK(RankPlace::tasks_of_node("4(x2),3", 1) == 4);
@@ -341,4 +344,27 @@ TEST_CASE("Program.each_start_has_a_new_port") {
         all.insert(port);
     }
     CHECK(all.size() == 3);
+}
+
+TEST_CASE("Program.ranks_join_and_leave_within_a_range" * doctest::timeout(120)) {
+    const test::Directory storage("program-range");
+    const auto hosts = (storage.path() / "hosts").string();
+    test::write(hosts, "localhost slots=2\n");
+    // The first start finds room for more, the second loses a rank and room, the third ends.
+    auto options = script(storage, "echo $WORLD_SIZE >> $STORAGE/$RANK; "
+                                   "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; "
+                                   "[ $RANK = 1 ] || { trap '' TERM; exec sleep 1000; }; "
+                                   "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; "
+                                   "then echo localhost slots=5 > $HOSTS; exec sleep 1000; "
+                                   "else until [ -s $STORAGE/2 ]; do sleep 0.01; done; "
+                                   "echo localhost slots=3 > $HOSTS; kill -KILL $$; fi");
+    options.environment["HOSTS"] = hosts;
+    options.scaling = {.num_workers = {2, 4},
+                       .mpirun_args = {"--hostfile", hosts},
+                       .elastic_resize_monitor_interval_s = 0.05};
+    options.run.failure.max_failures = 1; // joining is no failure
+    options.run.failure.preemption_grace_s = 0;
+    (void)ProgramTrainer(options).fit();
+    CHECK(storage::read_file(storage.path() / "1") == "2\n4\n3\n");
+    CHECK(storage::read_file(storage.path() / "2") == "4\n3\n");
 }

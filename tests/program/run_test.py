@@ -4,8 +4,10 @@
 
 Usage: run_test.py TOOL CASES [--kills N] [-v]
 
-CASES is a class below: Shell needs no torch, Torch runs train.py, Kills kills its ranks."""
+CASES is a class below: Shell needs no torch, Torch runs train.py, Kills kills its ranks, Frameworks runs those of other
+frameworks."""
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -180,6 +182,12 @@ class Shell(Run):
         self.check(self.end(run), 75, "preempted")
         self.assertEqual(["[rank 0] saved", "[rank 1] saved"], sorted(run.out.splitlines()))
 
+    def test_sigterm_before_ranks_have_started_reaches_their_programs(self):
+        run = self.start("-n", "3", "--grace", "10000", "sleep", "10000")
+        wait_until(lambda: list(self.temporary.glob("rtrain*/control-*")))
+        run.terminate()
+        self.check(self.end(run), 75, "preempted")
+
     def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_time(self):
         script = self.script("trap '' TERM; touch ready; while :; do sleep 0.05; done")
         run = self.start("--grace", "0.5", script)
@@ -248,16 +256,36 @@ class Shell(Run):
         port = lines[0].split()[-1]
         self.assertEqual([f"{rank} 3 {rank} 127.0.0.1 {port}" for rank in range(3)], lines)
 
+    def test_exec_under_srun(self):
+        words = [sys.executable, HERE / "srun.py", "localhost:3", TOOL, "exec", "--", "sh", "-c",
+                 "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT; exit $((RANK * 3))"]
+        run = self.end(self.start(tool=words))
+        self.check(run, 6)
+        lines = sorted(run.out.splitlines())
+        port = lines[0].split()[-1]
+        self.assertEqual([f"{rank} 3 {rank} 3 127.0.0.1 {port}" for rank in range(3)], lines)
+
     def test_exec_needs_help_on_several_machines(self):
-        given = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
+        given = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+                 "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
         self.check(self.end(self.start(tool=[TOOL, "exec", "--", "true"], **given)), 126, "[RT-E4]")
 
     def test_mpi_starts_the_ranks(self):
-        run = self.run_tool("-n", "2", "--rendezvous", "mpi", "sh", "-c", "echo $OMPI_COMM_WORLD_RANK $RANK.")
+        names = [f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")]  # Horovod's, too
+        run = self.run_tool("-n", "2", "--rendezvous", "mpi", "sh", "-c", f"echo ${' $'.join(names)} $RANK.")
         self.check(run, 0)
-        self.assertEqual(["[rank 0] 0 .", "[rank 1] 1 ."], sorted(run.out.splitlines()))
+        self.assertEqual(["[rank 0] 0 2 0 2 .", "[rank 1] 1 2 1 2 ."], sorted(run.out.splitlines()))
         self.check(self.run_tool("-n", "2", "--rendezvous", "mpi", "sh", "-c",
                                  "[ $OMPI_COMM_WORLD_RANK = 1 ] || sleep 100; exit 7"), 7)
+
+    def test_the_tool_needs_no_library_but_the_c_library(self):
+        tool = self.directory / "rtrain"
+        subprocess.run(["strip", "-o", tool, TOOL], check=True)
+        needed = re.findall(r"NEEDED.*\[(.*?)\.so", self.end(self.start("-d", tool, tool=["readelf"])).out)
+        if "libasan" in needed:
+            self.skipTest("with a sanitizer, it is linked as usual")
+        self.assertLessEqual(set(needed), {"libc", "libm", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64"})
+        self.assertLess(tool.stat().st_size, 8e6)
 
     def test_commands(self):
         tool = self.directory / "bin" / "rtrain"
@@ -324,6 +352,38 @@ class Kills(Run):
             self.assertEqual(1, run.err.count(f"restart {number + 1} of {KILLS}\n"), run.err)
 
 
+class Frameworks(Run):
+    """Those that this Python has."""
+
+    def lines(self, module, script, rendezvous):
+        if importlib.util.find_spec(module) is None:
+            self.skipTest(f"this Python has no {module}")
+        path = self.directory / "script.py"
+        path.write_text(textwrap.dedent(script))
+        run = self.run_tool("-n", "2", "--rendezvous", rendezvous, str(path))
+        self.check(run, 0)
+        return sorted(line for line in run.out.splitlines() if "sum" in line)
+
+    def test_mpi4py(self):
+        self.assertEqual(["[rank 0] sum 3", "[rank 1] sum 3"], self.lines("mpi4py", """
+            from mpi4py import MPI
+            print("sum", MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank + 1))
+            """, "mpi"))
+
+    def test_tensorflow(self):
+        self.assertEqual(["[rank 0] sum 3.0", "[rank 1] sum 3.0"], self.lines("tensorflow", """
+            import os
+            os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+            import tensorflow as tf
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
+            def add():
+                replica = tf.distribute.get_replica_context()
+                number = tf.cast(replica.replica_id_in_sync_group + 1, tf.float32)
+                return replica.all_reduce(tf.distribute.ReduceOp.SUM, number)
+            print("sum", float(strategy.run(tf.function(add))))
+            """, "tensorflow"))
+
+
 class Ports(Shell):
     def test_concurrent_runs_have_different_ports(self):
         self.ports(16)
@@ -333,12 +393,12 @@ def main():
     global TOOL, KILLS
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("tool")
-    arguments.add_argument("cases", help="Shell, Torch or Kills, or Shell.test_commands")
+    arguments.add_argument("cases", help="a class, or a test such as Shell.test_commands")
     arguments.add_argument("--kills", type=int, default=KILLS)
     arguments.add_argument("-v", action="store_true")
     given = arguments.parse_args()
     TOOL, KILLS = str(pathlib.Path(given.tool).resolve()), given.kills
-    if not given.cases.startswith("Shell"):
+    if given.cases.startswith(("Torch", "Kills")):
         try:
             import torch  # noqa: F401
         except ImportError:

@@ -45,17 +45,14 @@ struct RankPlace {
                 place.local_rank >> place.local_size >> place.node >> place.nodes;
             return place;
         }
-        if (const auto rank = first_of("OMPI_COMM_WORLD_RANK", "PMI_RANK")) {
-            RankPlace place{
-                .rank = *rank,
-                .size = first_of("OMPI_COMM_WORLD_SIZE", "PMI_SIZE").value_or(1),
-                .local_rank = first_of("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID").value_or(0),
-                .local_size =
-                    first_of("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS").value_or(1)};
-            // In the order of hosts, equally many on each; a driver knows better.
-            place.node = (place.rank - place.local_rank) / place.local_size;
-            place.nodes = (place.size + place.local_size - 1) / place.local_size;
-            return place;
+        for (const auto& names :
+             {MpirunNames{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                          "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+              // srun with PMI sets only the first two.
+              MpirunNames{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}}) {
+            if (const auto place = of_mpirun(names)) {
+                return *place;
+            }
         }
         return of_srun().value_or(RankPlace{});
     }
@@ -99,9 +96,30 @@ struct RankPlace {
     }
 
 private:
-    static std::optional<int> first_of(const char* one, const char* other) {
-        const auto number = launch::env_int(one);
-        return number ? number : launch::env_int(other);
+    /// The variables of an mpirun.
+    struct MpirunNames {
+        const char* rank;
+        const char* size;
+        const char* local_rank;
+        const char* local_size;
+    };
+
+    /// Empty if a variable is missing.
+    static std::optional<RankPlace> of_mpirun(const MpirunNames& names) {
+        const auto rank = launch::env_int(names.rank);
+        const auto size = launch::env_int(names.size);
+        const auto local_rank = launch::env_int(names.local_rank);
+        const auto local_size = launch::env_int(names.local_size);
+        if (!rank || !size || !local_rank || local_size.value_or(0) < 1) {
+            return std::nullopt;
+        }
+        // In the order of hosts, equally many on each; a driver knows better.
+        return RankPlace{.rank = *rank,
+                         .size = *size,
+                         .local_rank = *local_rank,
+                         .local_size = *local_size,
+                         .node = (*rank - *local_rank) / *local_size,
+                         .nodes = (*size + *local_size - 1) / *local_size};
     }
 
     /// Empty outside a step of srun.

@@ -77,6 +77,7 @@ private:
     std::atomic<bool> is_preempted_{false};
     std::atomic<bool> was_hung_{false};
     std::atomic<std::int64_t> terminated_at_ns_{0}; ///< when SIGTERM was last forwarded
+    std::atomic<std::int64_t> kill_at_ns_{0};       ///< once it is preempted
 
     // Accessed only by the link's thread.
     Clock::time_point measured_at_{};

@@ -8,6 +8,7 @@
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/text/duration.hpp>
 #include <rtrain/launch/control/own_address.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/supervise/launcher.hpp>
@@ -127,7 +128,10 @@ RTRAIN_DOOR void RankParent::choose_address() {
 
 RTRAIN_DOOR void RankParent::connect() {
     link_->speak_for([this](int rank) { return report(rank); }, [this] { return dump(); });
-    link_->on_preempt([this](double) {
+    link_->on_preempt([this](double grace_s) {
+        constexpr double margin_s = 1; // the driver may end the run first, and say so
+        const auto limit = detail::duration_of(grace_s + margin_s);
+        kill_at_ns_ = (Clock::now() + limit).time_since_epoch().count();
         is_preempted_ = true;
         forward(SIGTERM);
     });
@@ -172,6 +176,9 @@ RTRAIN_DOOR void RankParent::start() {
             "RT-E5", detail::concat("cannot start ", words_[0], ": ", std::strerror(failed.error)));
     }
     has_started_ = true;
+    if (is_preempted_) { // before there was a program to forward it to
+        forward(SIGTERM);
+    }
     if (link_) {
         link_->say(launch::event::Training{});
     }
@@ -180,10 +187,14 @@ RTRAIN_DOOR void RankParent::start() {
 RTRAIN_DOOR int RankParent::wait() {
     const sigset_t awaited = internal::awaited_signals();
     while (!process_->has_ended() || was_hung_) { // then the driver ends this process
+        constexpr timespec interval{.tv_sec = 1, .tv_nsec = 0};
         siginfo_t received{};
-        const int signal = ::sigwaitinfo(&awaited, &received);
+        const int signal = ::sigtimedwait(&awaited, &received, &interval);
         if (signal > 0 && signal != SIGCHLD) {
             forward(signal);
+        }
+        if (is_preempted_ && Clock::now().time_since_epoch().count() > kill_at_ns_) {
+            process_->kill(); // it ignores SIGTERM, and must make way for more ranks
         }
     }
     return end(process_->wait());

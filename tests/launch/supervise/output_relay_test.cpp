@@ -154,9 +154,8 @@ TEST_CASE("OutputRelay.lines_of_ranks_with_their_own_streams_stay_intact" * doct
     Pipe shown;
     std::FILE* const target = ::fdopen(::dup(shown.in()), "w");
     boost::asio::io_context io;
-    bool ended = false;
-    OutputRelay relay(io, target, 2,
-                      {.line = [](const RankLine&) {}, .end = [&] { ended = true; }});
+    int ended = 0;
+    OutputRelay relay(io, target, 2, {.line = [](const RankLine&) {}, .end = [&] { ++ended; }});
     std::vector<std::thread> ranks;
     for (const int rank : {0, 1}) {
         const auto printed = Relayed::pipe();
@@ -173,9 +172,11 @@ TEST_CASE("OutputRelay.lines_of_ranks_with_their_own_streams_stay_intact" * doct
         io.run_one_for(100ms);
     }
     shown.read();
-    while (!ended) {
+    while (ended == 0) {
         io.run_one_for(100ms);
     }
+    io.run(); // a timer may be pending
+    CHECK(ended == 1);
     for (std::thread& rank : ranks) {
         rank.join();
     }
@@ -231,6 +232,39 @@ TEST_CASE("OutputRelay.what_was_read_is_printed_though_no_more_is_read" * doctes
     ::close(shown.in());
     shown.read();
     CHECK(shown.text() == "[rank 0] one\n[rank 0] two\n");
+}
+
+TEST_CASE("OutputRelay.nothing_is_called_once_it_is_destroyed" * doctest::timeout(60)) {
+    boost::asio::io_context io;
+    Pipe shown;
+    std::FILE* const target = ::fdopen(::dup(shown.in()), "w");
+    const auto waiting = Relayed::pipe();  // a read operation is pending
+    const auto printing = Relayed::pipe(); // the timer that continues to print is pending
+    int lines = 0;
+    std::optional<OutputRelay> relay;
+    relay.emplace(io, target, 2,
+                  OutputRelay::Handlers{.line = [&](const RankLine&) { ++lines; }, .end = [] {}});
+    relay->add(waiting[0], 0);
+    relay->add(printing[0], 1);
+    std::thread rank([&] {
+        ::signal(SIGPIPE, SIG_IGN);
+        write(printing[1], std::string(300'000, '\n'));
+    });
+    while (!relay->is_behind()) {
+        io.run_one_for(100ms);
+    }
+    write(waiting[1], "too late\n");
+    lines = 0;
+    relay.reset();
+    io.restart();
+    io.poll();
+    CHECK(lines == 0);
+    rank.join();
+    for (const int descriptor : {waiting[1], printing[1], shown.in()}) {
+        ::close(descriptor);
+    }
+    shown.read(); // so that what the target has left can go
+    std::fclose(target);
 }
 
 TEST_CASE("OutputRelay.a_line_that_never_ends_is_shown_in_pieces" * doctest::timeout(60)) {

@@ -6,7 +6,6 @@
 
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
-#include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
 #include <rtrain/base/overloaded.hpp>
 #include <rtrain/config/config.hpp>
@@ -17,6 +16,7 @@
 #include <rtrain/launch/supervise/job_end.hpp>
 #include <rtrain/launch/supervise/job_ranks.hpp>
 #include <rtrain/launch/supervise/launcher.hpp>
+#include <rtrain/launch/supervise/lifetime.hpp>
 #include <rtrain/launch/supervise/out_of_memory.hpp>
 #include <rtrain/launch/supervise/started_ranks.hpp>
 #include <rtrain/launch/watch/hang_detector.hpp>
@@ -27,14 +27,13 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
 namespace rtrain::launch {
 
@@ -322,7 +321,7 @@ private:
         constexpr std::chrono::milliseconds often{10};
         constexpr std::chrono::milliseconds seldom{250};
         timer_.expires_after(broken_ || hear_until_ || hangs_.is_waiting() ? often : seldom);
-        timer_.async_wait([this](const boost::system::error_code& error) {
+        timer_.async_wait(lifetime_.guard([this](const boost::system::error_code& error) {
             if (error || over_) {
                 return;
             }
@@ -350,7 +349,7 @@ private:
             if (!over_) {
                 look_again();
             }
-        });
+        }));
     }
 
     /// Without ranks mpirun is useless once it has forwarded their output; it may be stopped, or
@@ -394,6 +393,7 @@ private:
     std::optional<Clock::time_point> useless_since_; ///< when mpirun lost its last rank
     boost::asio::steady_timer timer_;
     ControlServer server_;
+    Lifetime lifetime_;
     StartedRanks started_; ///< last: uses all members above
 };
 

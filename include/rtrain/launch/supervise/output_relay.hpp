@@ -7,6 +7,7 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/console/screen.hpp>
 #include <rtrain/console/terminal.hpp>
+#include <rtrain/launch/supervise/lifetime.hpp>
 #include <rtrain/launch/supervise/rank_output.hpp>
 
 #include <boost/asio/buffer.hpp>
@@ -42,7 +43,8 @@ public:
 
     struct Handlers {
         std::function<void(const RankLine&)> line; ///< of a rank
-        std::function<void()> end; ///< all streams have ended, and everything is printed
+        /// All streams have ended, and everything is printed; called once.
+        std::function<void()> end;
     };
 
     /// Each line goes to `target` immediately, after what is in its buffer. `ranks`: the number of
@@ -101,16 +103,17 @@ private:
         stream.is_read = true;
         stream.source.async_read_some(
             boost::asio::buffer(stream.chunk),
-            [this, &stream](const boost::system::error_code& error, std::size_t length) {
-                stream.is_read = false;
-                if (error) {
-                    end(stream);
-                } else {
-                    take(stream, {stream.chunk.data(), length});
-                }
-                active_at_ = Clock::now();
-                print();
-            });
+            lifetime_.guard(
+                [this, &stream](const boost::system::error_code& error, std::size_t length) {
+                    stream.is_read = false;
+                    if (error) {
+                        end(stream);
+                    } else {
+                        take(stream, {stream.chunk.data(), length});
+                    }
+                    active_at_ = Clock::now();
+                    print();
+                }));
     }
 
     void take(Stream& stream, std::string_view text) {
@@ -202,10 +205,10 @@ private:
         if (!std::exchange(is_due_, true)) {
             constexpr std::chrono::milliseconds pause{5};
             timer_.expires_after(pause);
-            timer_.async_wait([this](const boost::system::error_code&) {
+            timer_.async_wait(lifetime_.guard([this](const boost::system::error_code&) {
                 is_due_ = false;
                 print();
-            });
+            }));
         }
     }
 
@@ -217,7 +220,7 @@ private:
                 read(stream);
             }
         }
-        if (all_have_ended) {
+        if (all_have_ended && !std::exchange(has_ended_, true)) {
             handlers_.end();
         }
     }
@@ -244,8 +247,10 @@ private:
     std::deque<std::string> own_;
     bool is_due_ = false; ///< the timer will print
     bool is_closed_ = false;
+    bool has_ended_ = false;
     bool has_lost_ = false; ///< output
     Clock::time_point active_at_ = Clock::now();
+    Lifetime lifetime_;
 };
 
 } // namespace rtrain::launch

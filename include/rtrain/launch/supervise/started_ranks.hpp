@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rtrain/launch/supervise/launcher.hpp>
+#include <rtrain/launch/supervise/lifetime.hpp>
 #include <rtrain/launch/supervise/mpirun.hpp>
 #include <rtrain/launch/supervise/output_relay.hpp>
 #include <rtrain/launch/supervise/without_mpirun.hpp>
@@ -203,14 +204,15 @@ private:
     void close_streams_later(int rounds = 20) {
         constexpr std::chrono::milliseconds patience{500};
         timer_.expires_after(patience);
-        timer_.async_wait([this, rounds, patience](const boost::system::error_code& error) {
-            if (!error && quiet_for() < patience && rounds > 0) {
-                close_streams_later(is_output_blocked() ? rounds : rounds - 1);
-            } else if (!error) {
-                out_->stop_reading();
-                err_->stop_reading();
-            }
-        });
+        timer_.async_wait(
+            lifetime_.guard([this, rounds, patience](const boost::system::error_code& error) {
+                if (!error && quiet_for() < patience && rounds > 0) {
+                    close_streams_later(is_output_blocked() ? rounds : rounds - 1);
+                } else if (!error) {
+                    out_->stop_reading();
+                    err_->stop_reading();
+                }
+            }));
     }
 
     void close_streams() {
@@ -232,6 +234,7 @@ private:
     std::unique_ptr<OutputRelay> out_;
     std::unique_ptr<OutputRelay> err_;
     int streams_ended_ = 0;
+    Lifetime lifetime_;
 };
 
 } // namespace rtrain::launch

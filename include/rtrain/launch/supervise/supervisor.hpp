@@ -22,6 +22,7 @@
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/supervise/hosts.hpp>
 #include <rtrain/launch/supervise/job.hpp>
+#include <rtrain/launch/supervise/lifetime.hpp>
 #include <rtrain/launch/supervise/program.hpp>
 #include <rtrain/launch/supervise/room_watch.hpp>
 #include <rtrain/launch/supervise/survivors.hpp>
@@ -143,23 +144,18 @@ private:
     /// Calls `action` from the io_context, if this object still exists.
     template <class F>
     void later(F action) {
-        boost::asio::post(io_,
-                          [alive = std::weak_ptr<const bool>(alive_), action = std::move(action)] {
-                              if (!alive.expired()) {
-                                  action();
-                              }
-                          });
+        boost::asio::post(io_, lifetime_.guard(std::move(action)));
     }
     /// The same after `delay_s` seconds, unless the timer is reset or cancelled.
     template <class F>
     void wait(boost::asio::steady_timer& timer, double delay_s, F action) {
         timer.expires_after(detail::duration_of(delay_s));
-        timer.async_wait([alive = std::weak_ptr<const bool>(alive_),
-                          action = std::move(action)](const boost::system::error_code& error) {
-            if (!error && !alive.expired()) {
-                action();
-            }
-        });
+        timer.async_wait(
+            lifetime_.guard([action = std::move(action)](const boost::system::error_code& error) {
+                if (!error) {
+                    action();
+                }
+            }));
     }
 
     /// Waits for a lost host to return, for at most as long as a start of the ranks may take.
@@ -366,7 +362,7 @@ private:
     RoomWatch room_;
     std::unique_ptr<Job> job_;
     std::list<std::unique_ptr<Job>> retired_; ///< jobs whose mpirun has not exited
-    std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+    Lifetime lifetime_;
 };
 
 } // namespace rtrain::launch
