@@ -65,12 +65,12 @@ private:
     [[nodiscard]] std::optional<launch::Call> wait() const;
     [[nodiscard]] launch::Call missed_call();
 
-    [[nodiscard]] launch::CallAnswer train(const launch::Call& call, Epochs::Iterator& epoch);
-    [[nodiscard]] launch::CallAnswer validate(const launch::Call& call);
-    [[nodiscard]] launch::CallAnswer save(const launch::Call& call);
-    [[nodiscard]] launch::CallAnswer load(const launch::Call& call, bool only_weights);
-    [[nodiscard]] launch::CallAnswer update_scheduler(const launch::Call& call);
-    [[nodiscard]] launch::CallAnswer set_data(const launch::Call& call);
+    [[nodiscard]] launch::CallReply train(const launch::Call& call, Epochs::Iterator& epoch);
+    [[nodiscard]] launch::CallReply validate(const launch::Call& call);
+    [[nodiscard]] launch::CallReply save(const launch::Call& call);
+    [[nodiscard]] launch::CallReply load(const launch::Call& call, bool only_weights);
+    [[nodiscard]] launch::CallReply update_scheduler(const launch::Call& call);
+    [[nodiscard]] launch::CallReply set_data(const launch::Call& call);
     [[nodiscard]] std::string file_of(const std::string& name) const;
     void end_epoch_of(const launch::Call& call, int epoch, bool is_last);
     [[nodiscard]] std::optional<Failure> refusal(const std::function<void()>& action);

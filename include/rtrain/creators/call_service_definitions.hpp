@@ -81,12 +81,12 @@ RTRAIN_DOOR CallService::Next CallService::perform(const launch::Call& call,
         return Next::end;
     }
     const bool restores = name == "restore";
-    const launch::CallAnswer done = name == "train"              ? train(call, epoch)
-                                    : name == "validate"         ? validate(call)
-                                    : name == "save"             ? save(call)
-                                    : name == "load" || restores ? load(call, !restores)
-                                    : name == "update_scheduler" ? update_scheduler(call)
-                                                                 : set_data(call);
+    const launch::CallReply done = name == "train"              ? train(call, epoch)
+                                   : name == "validate"         ? validate(call)
+                                   : name == "save"             ? save(call)
+                                   : name == "load" || restores ? load(call, !restores)
+                                   : name == "update_scheduler" ? update_scheduler(call)
+                                                                : set_data(call);
     progress_.calls = call.number;
     progress_.answer = done.values;
     calls_.answer(done);
@@ -175,8 +175,8 @@ RTRAIN_DOOR std::optional<Failure> CallService::refusal(const std::function<void
     }
 }
 
-RTRAIN_DOOR launch::CallAnswer CallService::train(const launch::Call& call,
-                                                  Epochs::Iterator& epoch) {
+RTRAIN_DOOR launch::CallReply CallService::train(const launch::Call& call,
+                                                 Epochs::Iterator& epoch) {
     const auto request = from_config<TrainCall>(call.arguments);
     if (auto refused = refusal([&] {
             if (request.epochs < 1 || request.num_steps.value_or(1) < 1) {
@@ -223,7 +223,7 @@ RTRAIN_DOOR void CallService::end_epoch_of(const launch::Call& call, int epoch, 
     settings_.saves_every_call ? worker_.report(metrics, state_) : worker_.report(metrics);
 }
 
-RTRAIN_DOOR launch::CallAnswer CallService::validate(const launch::Call& call) {
+RTRAIN_DOOR launch::CallReply CallService::validate(const launch::Call& call) {
     if (auto refused = refusal([&] {
             if (!replica_.can_validate()) {
                 throw ConfigError("RT-F33", "validate() has no data: data_creator returned only "
@@ -240,7 +240,7 @@ RTRAIN_DOOR launch::CallAnswer CallService::validate(const launch::Call& call) {
 }
 
 /// Saves a checkpoint, and copies it to the path of the call, if it has one.
-RTRAIN_DOOR launch::CallAnswer CallService::save(const launch::Call& call) {
+RTRAIN_DOOR launch::CallReply CallService::save(const launch::Call& call) {
     worker_.save(state_);
     const auto newest = worker_.checkpoint();
     const auto* const given = call.arguments.if_contains("path");
@@ -269,7 +269,7 @@ RTRAIN_DOOR launch::CallAnswer CallService::save(const launch::Call& call) {
 }
 
 /// Loads a checkpoint. If that fails, all is as before.
-RTRAIN_DOOR launch::CallAnswer CallService::load(const launch::Call& call, bool only_weights) {
+RTRAIN_DOOR launch::CallReply CallService::load(const launch::Call& call, bool only_weights) {
     const Checkpoint from(std::string(call.arguments.at("path").as_string()));
     worker_.save(state_);
     std::optional<Failure> refused;
@@ -294,7 +294,7 @@ RTRAIN_DOOR launch::CallAnswer CallService::load(const launch::Call& call, bool 
     return {.number = call.number, .refusal = std::move(refused)};
 }
 
-RTRAIN_DOOR launch::CallAnswer CallService::update_scheduler(const launch::Call& call) {
+RTRAIN_DOOR launch::CallReply CallService::update_scheduler(const launch::Call& call) {
     const auto* const metric = call.arguments.if_contains("metric");
     auto refused = refusal([&] {
         if (!replica_.step_schedule(metric != nullptr ? json::number(*metric) : std::nullopt)) {
@@ -310,7 +310,7 @@ RTRAIN_DOOR std::string CallService::file_of(const std::string& name) const {
     return name.empty() ? "" : (worker_.run_path() / name).string();
 }
 
-RTRAIN_DOOR launch::CallAnswer CallService::set_data(const launch::Call& call) {
+RTRAIN_DOOR launch::CallReply CallService::set_data(const launch::Call& call) {
     const auto text = [&](const char* name) {
         return std::string(call.arguments.at(name).as_string());
     };

@@ -97,7 +97,7 @@ TEST_CASE("DriverCalls.a_rank_gets_calls_until_a_newer_one_comes") {
     later.join();
     calls.answer({.number = 2, .values = {{"loss", 0.5}}});
     REQUIRE(told.size() == 1);
-    const CallAnswer back = answer_from(json::parse(told[0]).as_object());
+    const CallReply back = answer_from(json::parse(told[0]).as_object());
     CHECK(back.number == 2);
     CHECK(back.values.at("loss").as_double() == 0.5);
     DriverCalls(driver, nullptr).answer({.number = 2}); // of another rank

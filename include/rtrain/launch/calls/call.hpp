@@ -32,13 +32,13 @@ struct Call {
     }
 };
 
-struct CallAnswer {
+struct CallReply {
     std::int64_t number = 0; ///< of the call
     boost::json::object values{};
     std::optional<Failure> refusal{}; ///< the call did nothing; the ranks continue
 };
 
-[[nodiscard]] inline boost::json::object to_json(const CallAnswer& answer) {
+[[nodiscard]] inline boost::json::object to_json(const CallReply& answer) {
     boost::json::object object{{"number", answer.number}, {"values", answer.values}};
     if (answer.refusal) {
         object["refusal"] = to_json(*answer.refusal);
@@ -46,9 +46,9 @@ struct CallAnswer {
     return object;
 }
 
-[[nodiscard]] inline CallAnswer answer_from(const boost::json::object& object) {
-    CallAnswer answer{.number = object.at("number").to_number<std::int64_t>(),
-                      .values = object.at("values").as_object()};
+[[nodiscard]] inline CallReply answer_from(const boost::json::object& object) {
+    CallReply answer{.number = object.at("number").to_number<std::int64_t>(),
+                     .values = object.at("values").as_object()};
     if (const auto* const refusal = object.if_contains("refusal")) {
         answer.refusal = failure_from(refusal->as_object());
     }

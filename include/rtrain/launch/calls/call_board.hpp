@@ -24,7 +24,7 @@ public:
     using Sender = std::function<void(const Call&)>;
 
     /// Passes a call on, and waits for its answer. Rethrows what has ended the run.
-    [[nodiscard]] CallAnswer call(const Call& call) {
+    [[nodiscard]] CallReply call(const Call& call) {
         std::unique_lock lock(mutex_);
         call_ = call;
         answer_.reset();
@@ -70,7 +70,7 @@ public:
     }
 
     /// Ignores answers to earlier calls: ranks that have started over repeat them.
-    void answer(const CallAnswer& answer) override {
+    void answer(const CallReply& answer) override {
         const std::lock_guard lock(mutex_);
         if (is_waiting_ && call_ && answer.number == call_->number) {
             answer_ = answer;
@@ -83,7 +83,7 @@ private:
     std::condition_variable changed_;
     Sender sender_;
     std::optional<Call> call_; ///< the newest
-    std::optional<CallAnswer> answer_;
+    std::optional<CallReply> answer_;
     bool is_waiting_ = false; ///< main(), for the answer
     bool has_ended_ = false;
     std::exception_ptr why_;

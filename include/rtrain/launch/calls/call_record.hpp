@@ -26,7 +26,7 @@ namespace rtrain::launch {
 
 struct AnsweredCall {
     Call call;
-    CallAnswer answer;
+    CallReply answer;
 };
 
 class CallRecord {

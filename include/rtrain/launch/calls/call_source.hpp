@@ -24,7 +24,7 @@ public:
     [[nodiscard]] virtual std::optional<Call> wait(std::int64_t number,
                                                    std::chrono::milliseconds limit) = 0;
     /// All ranks give the same answer.
-    virtual void answer(const CallAnswer& answer) = 0;
+    virtual void answer(const CallReply& answer) = 0;
 };
 
 } // namespace rtrain::launch

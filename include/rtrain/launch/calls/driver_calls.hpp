@@ -31,7 +31,7 @@ public:
         const auto sent = driver_.wait_for_call(number, limit);
         return sent ? std::optional(call_of(*sent)) : std::nullopt;
     }
-    void answer(const CallAnswer& answer) override {
+    void answer(const CallReply& answer) override {
         if (tell_) {
             tell_(event::Answer{json::serialize(to_json(answer))});
         }

@@ -75,7 +75,7 @@ struct Address {
 };
 /// The answer to a Call; from rank 0.
 struct Answer {
-    std::string text{}; ///< JSON of a CallAnswer
+    std::string text{}; ///< JSON of a CallReply
     bool operator==(const Answer&) const = default;
 };
 /// This rank sends no more events.
