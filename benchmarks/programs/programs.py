@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`rtrain run` beside torchrun and processes started by hand, interleaved: seconds from the command to the first
-all-reduce, and from a SIGKILL to the next one; then what driver and parents cost, and the tool itself.
+"""`rtrain run` beside torchrun and processes started by hand, interleaved: seconds from the command to the start of the
+last rank, to the first all-reduce, and from a SIGKILL to the next one; then what driver and parents cost, and the tool.
+
+Linux shares cores among sessions (sched_autogroup_enabled), and torchrun makes one for each rank. On a busy machine its
+ranks would get more, so all ranks have their own where starts are compared.
 
 Usage: programs.py TOOL [--ranks N] [--rounds N] [--limit SECONDS], with a python3 that has torch"""
 import argparse
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import socket
@@ -20,18 +24,21 @@ STEP = str(pathlib.Path(__file__).resolve().parent / "step.py")
 RESTARTS = "10"
 
 
-def commands(tool, ranks, storage):
-    return {"rtrain": [tool, "run", "--storage", storage, "-n", str(ranks), "--max-restarts", RESTARTS, STEP],
+NOTE_START = ["sh", "-c", "date '+start %s.%N' >> $TIMES"]
+
+
+def commands(tool, ranks, storage, program):
+    return {"rtrain": [tool, "run", "--storage", storage, "-n", str(ranks), "--max-restarts", RESTARTS, *program],
             "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
-                         "--max-restarts", RESTARTS, STEP]}
+                         "--max-restarts", RESTARTS, *program]}
 
 
-def by_hand(ranks):
+def by_hand(ranks, program):
     """A shell that starts the ranks, with the variables set."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-    script = "".join(f"RANK={rank} LOCAL_RANK={rank} {sys.executable} {STEP} & " for rank in range(ranks)) + "wait"
+    script = "".join(f"RANK={rank} LOCAL_RANK={rank} {shlex.join(program)} & " for rank in range(ranks)) + "wait"
     return ["env", f"WORLD_SIZE={ranks}", "MASTER_ADDR=127.0.0.1", f"MASTER_PORT={port}", "sh", "-c", script]
 
 
@@ -70,16 +77,45 @@ def notes_of(words, limit, **variables):
 
 
 def start(words, limit):
+    """Empty if there was no all-reduce within the limit."""
     began, notes = notes_of(words, limit)
-    return dict(notes)["all_reduce"] - began
+    return [when - began for what, when in notes if what == "all_reduce"][:1]
+
+
+def launch(words, limit):
+    began, notes = notes_of(words, limit)
+    return max(when for _, when in notes) - began
+
+
+def print_starts(tool, storage, given):
+    program = ["setsid", "-w", sys.executable, STEP]
+    words = commands(tool, given.ranks, storage, ["--no-python", *program])
+    seconds = {name: [] for name in [*words, "by hand"]}
+    for _ in range(given.rounds):
+        for name in seconds:
+            seconds[name] += start(words.get(name) or by_hand(given.ranks, program), given.limit)
+    for name, each in seconds.items():
+        print(f"command to the first all-reduce, {name}: {figures(each)}")
+
+
+def print_launches(tool, storage, given):
+    words = commands(tool, given.ranks, storage, ["--no-python", *NOTE_START])
+    words["by hand"] = by_hand(given.ranks, NOTE_START)
+    seconds = {name: [] for name in words}
+    for _ in range(given.rounds):
+        for name, each in words.items():
+            seconds[name].append(launch(each, given.limit))
+    for name, each in seconds.items():
+        print(f"command to the start of the last rank, {name}: {figures(each)}")
 
 
 def restart(words, limit):
-    """Seconds from the kill to the next all-reduce, and those of the imports among them; empty if there was none."""
+    """How many were killed, 0 or 1; and seconds from the kill to the next all-reduce, with those of the imports among
+    them, if there was one."""
     _, notes = notes_of(words, limit, KILL="1")
     names = [what for what, _ in notes]
-    after = notes[names.index("kill"):]
-    return [(after[2][1] - after[0][1], after[1][1])] if len(after) >= 3 else []
+    after = notes[names.index("kill"):] if "kill" in names else []
+    return min(1, len(after)), [(after[2][1] - after[0][1], after[1][1])] if len(after) >= 3 else []
 
 
 def cost(words, ranks, seconds=20):
@@ -134,20 +170,20 @@ def main():
     tool = str(pathlib.Path(given.tool).resolve())
     print_tool(tool)
     with tempfile.TemporaryDirectory() as storage:
-        words = commands(tool, given.ranks, storage)
-        starts = {name: [] for name in [*words, "by hand"]}
+        print_launches(tool, storage, given)
+        print_starts(tool, storage, given)
+        words = commands(tool, given.ranks, storage, [STEP])
         restarts = {name: [] for name in words}
+        kills = dict.fromkeys(words, 0)
         for _ in range(given.rounds):
             for name, each in words.items():
-                starts[name].append(start(each, given.limit))
-                restarts[name] += restart(each, given.limit)
-            starts["by hand"].append(start(by_hand(given.ranks), given.limit))
-        for name, seconds in starts.items():
-            print(f"start, {name}: {figures(seconds)}")
+                killed, recovered = restart(each, given.limit)
+                kills[name] += killed
+                restarts[name] += recovered
         for name, found in restarts.items():
             print(f"SIGKILL to the next all-reduce, {name}: {figures([all_of_it for all_of_it, _ in found])}; without "
                   f"the imports: {figures([all_of_it - imports for all_of_it, imports in found])}; {len(found)} of "
-                  f"{given.rounds} recovered")
+                  f"{kills[name]} recovered")
         pss, percent = cost(words["rtrain"], given.ranks)
     print(f"driver and parents: {pss:.0f} KB (Pss) per rank, {percent:.2f} % of a core")
     return 0
