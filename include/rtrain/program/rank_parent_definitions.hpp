@@ -127,8 +127,9 @@ RTRAIN_DOOR void RankParent::choose_address() {
 
 RTRAIN_DOOR void RankParent::connect() {
     link_->speak_for([this](int rank) { return report(rank); }, [this] { return dump(); });
-    link_->on_preempt([this](double) {
+    link_->on_preempt([this](double grace_s) {
         is_preempted_ = true;
+        module_.preempt(grace_s);
         forward(SIGTERM);
     });
     link_->before_exit([this] {
@@ -165,15 +166,21 @@ RTRAIN_DOOR void RankParent::start() {
     std::vector<std::string> words = words_;
     words[0] = path_of_program(words_[0]);
     require_script(words_);
+    Variables variables = rank_environment(place_, plan_);
+    if (link_) {
+        variables[module_variable] = std::to_string(module_.open());
+    }
     try {
-        process_.emplace(words, rank_environment(place_, plan_));
+        process_.emplace(words, variables);
     } catch (const RankProcess::CannotStart& failed) {
         throw ConfigError(
             "RT-E5", detail::concat("cannot start ", words_[0], ": ", std::strerror(failed.error)));
     }
     has_started_ = true;
     if (link_) {
-        link_->say(launch::event::Training{});
+        link_->say(
+            launch::event::Training{std::filesystem::path(plan_.checkpoint).filename().string()});
+        module_.serve(*link_, place_, plan_);
     }
 }
 
@@ -194,6 +201,9 @@ RTRAIN_DOOR void RankParent::forward(int signal) {
     constexpr std::int64_t echo_ns = 1'000'000'000;
     const std::int64_t now = Clock::now().time_since_epoch().count();
     if (!has_started_ || (signal == SIGTERM && now - terminated_at_ns_.exchange(now) < echo_ns)) {
+        return;
+    }
+    if (signal == SIGTERM && is_preempted_ && module_.asks_for_preemption()) {
         return;
     }
     process_->signal(signal);
@@ -269,7 +279,9 @@ RTRAIN_DOOR launch::RankReport RankParent::report(int rank) {
                      : has_started_ ? Phase::training
                                     : Phase::starting,
             .progress = progress_,
-            .waiting_in = runs && !computes_ && !is_preempted_ ? name_ : "", // it may save
+            .waiting_in = runs && !computes_ && !is_preempted_ && !module_.is_storing()
+                              ? name_
+                              : "", // it may save
             .cpu_s = cpu_s_,
             .output_blocked = process::is_output_blocked(),
             .stopped = state == 'T'};

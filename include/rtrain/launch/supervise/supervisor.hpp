@@ -221,7 +221,8 @@ private:
                 .in_a_hurry = [this] { return use_free_restart(); },
                 .shrunk = [this](int ranks) { look_for_room(ranks); },
                 .run_ended = [this] { between_runs_ = true; },
-                .run_begins = [this](const std::string& run) { begin_run(run); }};
+                .run_begins = [this](const std::string& run) { begin_run(run); },
+                .answer = task_.answer};
     }
 
     /// Starts the next run in the same ranks; failures of the previous one no longer count.
