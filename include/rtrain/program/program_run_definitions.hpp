@@ -13,6 +13,7 @@
 #include <rtrain/program/program_run.hpp>
 #include <rtrain/program/program_task.hpp>
 #include <rtrain/program/report/run_book.hpp>
+#include <rtrain/run/make_way.hpp>
 
 #include <csignal>
 #include <utility>
@@ -27,6 +28,7 @@ namespace internal {
     detail::check_scaling(options.scaling);
     detail::check_storage(options.run);
     detail::check_failure_config(options.run.failure);
+    detail::check_checkpoint_config(options.run.checkpoint);
     detail::check_run_name(options.run.name);
     check_program(options);
     if (options.run.name.empty()) {
@@ -74,6 +76,7 @@ namespace internal {
 
 RTRAIN_DOOR ProgramEnd run_program(ProgramOptions options) {
     options = internal::complete(std::move(options));
+    detail::make_way(options.run, options.run.name);
     RunBook book(options.run, options.config);
     track::RankLogs logs(book.directory().location(), options.run.logging.json,
                          [](const std::string& what) { console::warn("%s", what.c_str()); });

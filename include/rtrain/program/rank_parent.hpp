@@ -8,10 +8,10 @@
 #include <rtrain/launch/control/driver_link.hpp>
 #include <rtrain/launch/control/rank_report.hpp>
 #include <rtrain/program/held_ports.hpp>
+#include <rtrain/program/module_link.hpp>
 #include <rtrain/program/place.hpp>
 #include <rtrain/program/plan.hpp>
 #include <rtrain/program/rank_process.hpp>
-#include <rtrain/program/report/module_link.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a Job tells its owner (launch/supervise/job.hpp).
+/// Handlers of a Job's events (launch/supervise/job.hpp).
 #pragma once
 
 #include <rtrain/base/failure.hpp>

@@ -54,7 +54,7 @@ struct LaunchEnvironment {
     std::vector<std::map<std::string, std::string>> rank_variables{};
 };
 
-/// What follows a call of ranks.
+/// Answers to a call that ranks make together.
 struct CallAnswers {
     std::vector<std::pair<int, DriverEvent>> events{}; ///< each with the rank that gets it
     std::optional<event::Saved> saved{};               ///< a checkpoint was committed

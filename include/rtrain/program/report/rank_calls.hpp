@@ -90,8 +90,7 @@ private:
             rank, launch::event::CallFailed{
                       call, "RT-E46",
                       detail::concat("rank ", rank, " sent call ", call,
-                                     " out of turn: ", at(rank).answered,
-                                     " were answered; only one thread of one process of each rank "
+                                     " out of turn; only one thread of one process of each rank "
                                      "may use the module rtrain")});
     }
 
@@ -107,13 +106,14 @@ private:
         if (ended.empty() || waiting.empty()) {
             return;
         }
-        throw LaunchError(
-            "RT-E47",
-            detail::concat(launch::ranks_named(waiting), " called ", function_of(waiting.front()),
-                           "(), but ", launch::ranks_named(ended), " ended after ",
-                           at(ended.front()).answered,
-                           " calls; all ranks must make the same calls of report() and "
-                           "collective functions"));
+        throw LaunchError("RT-E47",
+                          detail::concat(launch::ranks_named(waiting), " called ",
+                                         function_of(waiting.front()), "(), but ",
+                                         launch::ranks_named(ended), " ended after ",
+                                         at(ended.front()).answered,
+                                         at(ended.front()).answered == 1 ? " call" : " calls",
+                                         "; all ranks must make the same calls of report() and "
+                                         "collective functions"));
     }
 
     [[nodiscard]] std::string function_of(int rank) {

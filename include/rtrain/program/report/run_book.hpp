@@ -18,6 +18,7 @@
 #include <rtrain/journal/report_lines.hpp>
 #include <rtrain/journal/result.hpp>
 #include <rtrain/journal/run_log.hpp>
+#include <rtrain/run/config_differences.hpp>
 #include <rtrain/run/resumable.hpp>
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/run/score_check.hpp>
@@ -25,10 +26,13 @@
 #include <rtrain/track/delivery/trackers.hpp>
 #include <rtrain/track/page/run_report.hpp>
 
+#include <boost/json/value.hpp>
+
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -41,13 +45,16 @@ namespace rtrain::program {
 class RunBook {
 public:
     /// Takes the run's directory, and removes the error of an earlier run. `run` has a name;
-    /// arguments outlive this object. Throws StorageError [RT-S1], [RT-S7].
+    /// arguments outlive this object. Throws StorageError [RT-S1], [RT-S7], ConfigError [RT-C50].
     RunBook(const RunConfig& run, const Config& config)
         : run_(run), directory_(detail::run_location(run, run.name), track::logs_of(run)),
           attempt_(detail::new_attempt()),
           report_(std::make_shared<track::RunReport>(run.checkpoint)),
           log_(directory_.log_directory(), config) {
         directory_.take(attempt_);
+        if (run.resume != Resume::always) {
+            require_same(config);
+        }
         directory_.location().filesystem.remove(directory_.path_of(track::error_file));
         observers_.add(report_);
         observers_.add(std::make_shared<track::Trackers>(run.trackers, config));
@@ -165,6 +172,25 @@ public:
     }
 
 private:
+    /// A run that has reported nothing may change.
+    void require_same(const Config& config) const {
+        const std::string file = directory_.path_of(track::params_file);
+        const auto& files = directory_.location().filesystem;
+        if (!detail::has_left_something(directory_) || !files.exists(file)) {
+            return;
+        }
+        boost::json::value was;
+        try {
+            was = json::parse(files.read(file));
+        } catch (const std::invalid_argument&) { // damaged
+            return;
+        }
+        const boost::json::value is = json::parse(json::serialize(config));
+        std::vector<std::string> found;
+        detail::add_differences(found, "", &was, &is);
+        detail::require_no_differences(directory_, found);
+    }
+
     /// Returns the line of the newest intact checkpoint.
     [[nodiscard]] Config find_newest(const std::vector<std::string>& skip) {
         newest_.reset();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Definitions of program/report/module_link.hpp.
+/// Definitions of program/module_link.hpp.
 #pragma once
 
 #include <rtrain/base/crc32c.hpp>
@@ -13,9 +13,10 @@
 #include <rtrain/checkpoint/store/staging.hpp>
 #include <rtrain/checkpoint/store/user_files.hpp>
 #include <rtrain/process/preemption/signals_blocked.hpp>
-#include <rtrain/program/report/module_link.hpp>
+#include <rtrain/program/module_link.hpp>
 #include <rtrain/run/file_owners.hpp>
 #include <rtrain/storage/locate.hpp>
+#include <rtrain/version.hpp>
 
 #include <algorithm>
 #include <array>
@@ -34,11 +35,12 @@ namespace rtrain::program {
 
 namespace internal {
 
-/// What tells apart different contents of files of the same name.
+/// Differs for different contents.
 [[nodiscard]] inline std::string digest_of(const checkpoint::FileRecord& file) {
-    return detail::concat(file.size, ' ',
-                          checkpoint::crc32c({reinterpret_cast<const char*>(file.sums.data()), // NOLINT
-                                  file.sums.size() * sizeof file.sums[0]}));
+    return detail::concat(
+        file.size, ' ',
+        checkpoint::crc32c({reinterpret_cast<const char*>(file.sums.data()), // NOLINT
+                            file.sums.size() * sizeof file.sums[0]}));
 }
 
 /// Throws CheckpointError [RT-E45].

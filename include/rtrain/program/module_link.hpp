@@ -7,9 +7,9 @@
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/launch/control/driver_link.hpp>
 #include <rtrain/process/os/thread.hpp>
+#include <rtrain/program/module_message.hpp>
 #include <rtrain/program/place.hpp>
 #include <rtrain/program/plan.hpp>
-#include <rtrain/program/report/module_message.hpp>
 
 #include <boost/json/object.hpp>
 
@@ -82,5 +82,5 @@ private:
 } // namespace rtrain::program
 
 #ifndef RTRAIN_COMPILED
-#include <rtrain/program/report/module_link_definitions.hpp>
+#include <rtrain/program/module_link_definitions.hpp>
 #endif

@@ -7,7 +7,6 @@
 
 #include <rtrain/launch/control/event_text.hpp>
 #include <rtrain/launch/control/message.hpp>
-#include <rtrain/version.hpp>
 
 #include <boost/json/object.hpp>
 
