@@ -64,6 +64,7 @@ def welcome() -> Dict[str, Any]:
     """What the parent says of this rank and its run."""
     global _welcome
     if _welcome is None:
+        require_main_thread()
         if _socket == -1:
             raise Error("RT-E52", "the program that started this one has closed the socket of `rtrain run`; start this "
                                   "script directly, or pass on its open files")

@@ -16,10 +16,7 @@ _reports = 0  # outside of a run
 
 
 def _facts() -> Dict[str, Any]:
-    if not _link.is_in_run():
-        return _ALONE
-    _link.require_main_thread()
-    return _link.welcome()
+    return _link.welcome() if _link.is_in_run() else _ALONE
 
 
 class Context:

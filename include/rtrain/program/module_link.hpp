@@ -32,10 +32,11 @@ public:
     ~ModuleLink();
 
     /// Call before the program starts: returns the number of its end of the socket, which it
-    /// inherits. Throws LaunchError [RT-L45].
-    [[nodiscard]] int open();
-    /// Call after the program has started. `link` outlives this object.
-    void serve(launch::DriverLink& link, const RankPlace& place, const ProgramPlan& plan);
+    /// inherits. `link` outlives this object. Throws LaunchError [RT-L7], [RT-L45].
+    [[nodiscard]] int serve(launch::DriverLink& link, const RankPlace& place,
+                            const ProgramPlan& plan);
+    /// Call after the program has started.
+    void close_other_end() noexcept;
 
     /// The rank must end within that time, or soon. Thread-safe.
     void preempt(double grace_s) noexcept;
@@ -67,7 +68,7 @@ private:
     bool send(const boost::json::object& message) const;
 
     int own_end_ = -1;
-    int other_end_ = -1; ///< until serve()
+    int other_end_ = -1; ///< until the program has it
     launch::DriverLink* link_ = nullptr;
     RankPlace place_;
     ProgramPlan plan_;

@@ -70,14 +70,14 @@ RTRAIN_DOOR ModuleLink::~ModuleLink() {
         ::shutdown(own_end_, SHUT_RDWR); // ends the thread
     }
     thread_ = process::Thread();
-    for (const int end : {own_end_, other_end_}) {
-        if (end >= 0) {
-            ::close(end);
-        }
+    close_other_end();
+    if (own_end_ >= 0) {
+        ::close(own_end_);
     }
 }
 
-RTRAIN_DOOR int ModuleLink::open() {
+RTRAIN_DOOR int ModuleLink::serve(launch::DriverLink& link, const RankPlace& place,
+                                  const ProgramPlan& plan) {
     std::array<int, 2> ends{};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
         throw LaunchError("RT-L7", detail::concat("cannot create the socket of the module rtrain: ",
@@ -86,17 +86,18 @@ RTRAIN_DOOR int ModuleLink::open() {
     own_end_ = ends[0];
     other_end_ = ends[1];
     ::fcntl(other_end_, F_SETFD, 0); // the program inherits it
-    return other_end_;
-}
-
-RTRAIN_DOOR void ModuleLink::serve(launch::DriverLink& link, const RankPlace& place,
-                                   const ProgramPlan& plan) {
-    ::close(std::exchange(other_end_, -1));
     link_ = &link;
     place_ = place;
     plan_ = plan;
     const launch::SignalsBlocked none;
     thread_ = process::Thread([this](const std::stop_token& stop) { work(stop); });
+    return other_end_;
+}
+
+RTRAIN_DOOR void ModuleLink::close_other_end() noexcept {
+    if (other_end_ >= 0) {
+        ::close(std::exchange(other_end_, -1));
+    }
 }
 
 RTRAIN_DOOR void ModuleLink::preempt(double grace_s) noexcept {

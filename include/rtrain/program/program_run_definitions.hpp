@@ -92,9 +92,10 @@ RTRAIN_DOOR ProgramEnd run_program(ProgramOptions options) {
         result.failure = internal::with_cause(*end.failure, program.ended_well());
         result.status = internal::status_of(*result.failure, program.first_failed_status());
     }
-    book.end(!result.failure                        ? track::Ended::How::finished
-             : result.status == preempted_exit_code ? track::Ended::How::preempted
-                                                    : track::Ended::How::failed,
+    const bool is_preempted = result.failure && result.failure->code == PreemptionError::own_code;
+    book.end(is_preempted     ? track::Ended::How::preempted
+             : result.failure ? track::Ended::How::failed
+                              : track::Ended::How::finished,
              result.failure);
     return result;
 }

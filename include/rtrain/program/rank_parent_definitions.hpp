@@ -168,7 +168,7 @@ RTRAIN_DOOR void RankParent::start() {
     require_script(words_);
     Variables variables = rank_environment(place_, plan_);
     if (link_) {
-        variables[module_variable] = std::to_string(module_.open());
+        variables[module_variable] = std::to_string(module_.serve(*link_, place_, plan_));
     }
     try {
         process_.emplace(words, variables);
@@ -176,11 +176,11 @@ RTRAIN_DOOR void RankParent::start() {
         throw ConfigError(
             "RT-E5", detail::concat("cannot start ", words_[0], ": ", std::strerror(failed.error)));
     }
+    module_.close_other_end();
     has_started_ = true;
     if (link_) {
         link_->say(
             launch::event::Training{std::filesystem::path(plan_.checkpoint).filename().string()});
-        module_.serve(*link_, place_, plan_);
     }
 }
 

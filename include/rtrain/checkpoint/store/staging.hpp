@@ -91,7 +91,7 @@ public:
         return is_local() && !in_place ? directory_of(name, 0).string() : path_of(name);
     }
 
-    /// Adds the files that this rank has staged to the checkpoint. Ranks other than rank 0 also
+    /// Adds the files that this rank has staged to the checkpoint. Ranks from `first_list` on also
     /// leave their list for collect(). Throws StorageError [RT-S16].
     void hand_in(const std::string& name, int rank, const Contents& contents) const {
         if (!is_local()) {
@@ -123,9 +123,10 @@ public:
         }
     }
 
-    /// On rank 0, which has written `mine`: returns what ranks 1, 2, ... have handed in. Waits for
-    /// them, but no longer than `grace` after a request to stop. Throws CheckpointError [RT-K13] if
-    /// one of them failed or handed in nothing, ModelError [RT-M25] if its parameters differ.
+    /// On rank 0, which has written `mine`, or in the driver: returns what the others have handed
+    /// in. Waits for them, but no longer than `grace` after a request to stop. Throws
+    /// CheckpointError [RT-K13] if one of them failed or handed in nothing, ModelError [RT-M25] if
+    /// its parameters differ.
     [[nodiscard]] Contents collect(const std::string& name, int ranks, const Contents& mine,
                                    const std::stop_token& stop) const {
         using namespace std::chrono_literals;

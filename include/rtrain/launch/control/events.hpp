@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// All events between driver and ranks, except the Hello and the reports. Their wire format is in
+/// All events between driver and ranks, except the Hello and the status. Their wire format is in
 /// event_text.hpp. Cost tier 1: Boost.JSON.
 #pragma once
 
