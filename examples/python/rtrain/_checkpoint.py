@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shutil
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 
 from ._errors import Error
@@ -56,6 +55,7 @@ class Checkpoint:
 
     def to_directory(self, path: Union[None, str, "os.PathLike[str]"] = None) -> str:
         """Copies the files to `path`, which is created, or to a new temporary directory; returns it."""
+        import shutil  # not above: it would double the time of importing this module
         if path is None:
             import tempfile
             path = tempfile.mkdtemp(prefix="checkpoint_tmp_")
