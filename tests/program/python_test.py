@@ -219,6 +219,8 @@ class Reports(Python):
                 ("RT-E51", "rtrain.report({'x': 2**64})"),
                 ("RT-E51", "deep = [1]\nfor _ in range(40): deep = [deep]\nrtrain.report({'x': deep})"),
                 ("RT-E50", "rtrain.report({'x': 'x' * (1 << 20)})"),
+                ("RT-E50", "d = rtrain.Checkpoint(tempfile.mkdtemp())\nd.set_metadata({'x': 'x' * (1 << 19)})\n"
+                           "open(d.path + '/a', 'w').write('a')\nrtrain.report({}, checkpoint=d)"),
                 ("RT-C10", "rtrain.report({'config': 1})"),
                 ("RT-C75", "rtrain.report({'': 1})"),
                 ("RT-E45", "rtrain.Checkpoint.from_directory('/no/such')"),

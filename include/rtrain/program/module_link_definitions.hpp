@@ -6,7 +6,9 @@
 #include <rtrain/base/crc32c.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
+#include <rtrain/base/json.hpp>
 #include <rtrain/base/overloaded.hpp>
+#include <rtrain/base/text/duration.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/layout/checked_file.hpp>
 #include <rtrain/checkpoint/layout/contents.hpp>
@@ -101,10 +103,7 @@ RTRAIN_DOOR void ModuleLink::close_other_end() noexcept {
 }
 
 RTRAIN_DOOR void ModuleLink::preempt(double grace_s) noexcept {
-    const auto grace = std::chrono::duration<double>(grace_s);
-    ends_at_ = (Clock::now() + std::chrono::duration_cast<Clock::duration>(grace))
-                   .time_since_epoch()
-                   .count();
+    ends_at_ = (Clock::now() + detail::duration_of(grace_s)).time_since_epoch().count();
 }
 
 RTRAIN_DOOR void ModuleLink::work(const std::stop_token& stop) {
@@ -188,22 +187,23 @@ RTRAIN_DOOR void ModuleLink::add_files(launch::event::Report& call,
                                        const std::filesystem::path& directory) const {
     internal::require_reportable(directory, plan_.directory);
     call.files = detail::names_to_report(directory);
-    std::size_t bytes = 0;
-    for (const std::string& name : call.files) {
-        bytes += name.size() + 3; // quotes and a comma
-    }
     if (call.files.empty()) {
         throw CheckpointError("RT-E45", detail::concat(directory.string(),
                                                        " has no files, so it cannot be reported "
                                                        "as a checkpoint"));
     }
-    if (constexpr std::size_t most = std::size_t{256} << 10; bytes > most) {
-        throw LaunchError("RT-E50", detail::concat("the names of the ", call.files.size(),
-                                                   " files in ", directory.string(), " have ",
-                                                   bytes, " bytes; the limit is ", most));
-    }
     for (const auto& item : Checkpoint(directory).metadata()) {
         call.metadata.emplace(item.key(), item.value()); // the report's own win
+    }
+    std::size_t bytes = json::serialize(call.metadata).size();
+    for (const std::string& name : call.files) {
+        bytes += name.size() + 3; // quotes and a comma
+    }
+    if (constexpr std::size_t most = std::size_t{256} << 10; bytes > most) {
+        throw LaunchError("RT-E50",
+                          detail::concat("the metadata and the names of the ", call.files.size(),
+                                         " files in ", directory.string(), " have ", bytes,
+                                         " bytes; the limit is ", most));
     }
 }
 
