@@ -5,7 +5,7 @@ code. The introduction, and the text below the heading of each letter, are writt
 
 Usage: errors.py ROOT [--check]
 
-With --check it writes nothing, and fails if the page would change, if no header throws or prints a code of the
+With --check it writes nothing, and fails if the page would change, if nothing throws or prints a code of the
 table, or if a header mentions a code that the table lacks.
 """
 
@@ -15,6 +15,7 @@ import sys
 import textwrap
 
 HEADERS = "include/rtrain"
+PYTHON = "examples/python"
 TABLE = "include/rtrain/base/error_table.inc"
 PAGE = "docs/errors.md"
 MARKER = "<!-- index -->\n"
@@ -81,6 +82,8 @@ def strays(root, rows):
     """Codes of the table that no header throws or prints, and codes that it lacks."""
     tokens = [token for path in (root / HEADERS).rglob("*.hpp")
               for token in TOKEN.findall(path.read_text(encoding="utf-8"))]
+    tokens += [token for path in (root / PYTHON).rglob("*.py")
+               for token in re.findall(r'"[^"\n]*"', path.read_text(encoding="utf-8"))]
     mentioned = set(CODE.findall("\n".join(tokens)))
     used = set(CODE.findall("\n".join(token for token in tokens if token[0] == '"')))
     codes = {row.code for row in rows}

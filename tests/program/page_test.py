@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what docs/programs.md shows: its script, and the commands of its sessions.
+"""Runs what a page shows: its script, and the commands of its sessions.
 
-Usage: page_test.py ROOT TOOL"""
+Usage: page_test.py ROOT TOOL PAGE"""
 import os
 import pathlib
 import re
@@ -16,23 +16,26 @@ sys.path.insert(0, str(ROOT / "scripts/documentation"))
 sys.dont_write_bytecode = True
 import sessions  # noqa: E402
 
-PAGE = (ROOT / "docs/programs.md").read_text(encoding="utf-8")
+PAGE = (ROOT / sys.argv[3]).read_text(encoding="utf-8")
+SCRIPT = re.search(r"```python\n(.*?)```", PAGE, re.S)[1]
 SESSION = re.compile(r"<!-- session (\S+) -->\n```console\n(.*?)```\n<!-- session -->", re.S)
 
 
 def main():
     try:
-        import torch  # noqa: F401
+        if "import torch" in SCRIPT:
+            import torch  # noqa: F401
     except ImportError:
         print("skipped: this Python has no torch")
         return 77
     with tempfile.TemporaryDirectory() as directory:
         here = pathlib.Path(directory)
-        (here / "train.py").write_text(re.search(r"```python\n(.*?)```", PAGE, re.S)[1])
+        (here / "train.py").write_text(SCRIPT)
         (here / "bin").mkdir()
         shutil.copy(TOOL, here / "bin" / "rtrain")
         path = f"{here / 'bin'}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
-        environment = {**sessions.environment(), "PATH": path, "OMP_NUM_THREADS": "1"}
+        environment = {**sessions.environment(), "PATH": path, "OMP_NUM_THREADS": "1",
+                       "PYTHONPATH": str(ROOT / "examples/python"), "PYTHONDONTWRITEBYTECODE": "1"}
         wrong = 0
         for name, block in SESSION.findall(PAGE):
             printed = []

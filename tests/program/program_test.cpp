@@ -6,6 +6,8 @@
 #include <rtrain/program/command_line.hpp>
 #include <rtrain/program/held_ports.hpp>
 #include <rtrain/program/meeting_point.hpp>
+#include <rtrain/program/module_link.hpp>
+#include <rtrain/program/module_message.hpp>
 #include <rtrain/program/place.hpp>
 #include <rtrain/program/plan.hpp>
 #include <rtrain/program/program_checks.hpp>
@@ -299,6 +301,26 @@ TEST_CASE("Program.a_trainer_runs_a_script_and_reads_its_run") {
     CHECK(storage::read_file(storage.path() / "1") == "{\"lr\":5E-1}\n");
     (void)ProgramTrainer(options).fit(); // the same name: again
     CHECK(storage::read_file(storage.path() / "0") == "{\"lr\":5E-1}\n{\"lr\":5E-1}\n");
+}
+
+TEST_CASE("Program.messages_of_the_module_are_checked") {
+    const auto parsed = module::parse(R"({"kind":"report","metrics":{"loss":0.5},"directory":"/d",)"
+                                      R"("checkpoint":"best","metadata":{}})");
+    const auto& report = std::get<module::Report>(parsed);
+    CHECK(report.metrics.at("loss") == 0.5);
+    CHECK(report.directory == "/d");
+    CHECK(std::get<module::Hello>(
+              module::parse(R"({"kind":"hello","protocol":2,"version":"9","new":1})"))
+              .protocol == 2);
+    for (const char* const wrong :
+         {"", "[]", R"({"kind":"meet","function":"f"})", R"({"kind":"log"})",
+          R"({"kind":"meet","function":"f","text":"","more":1})",
+          R"({"kind":"report","metrics":[],"directory":"","checkpoint":"","metadata":{}})",
+          R"({"kind":"report","metrics":{"a":1e999},"directory":"","checkpoint":"","metadata":{}})",
+          R"({"kind":"hello","protocol":-1,"version":""})"}) {
+        CAPTURE(wrong);
+        CHECK(test::code_of([&] { (void)module::parse(wrong); }) == "RT-L9");
+    }
 }
 
 TEST_CASE("Program.a_trainer_throws_what_a_script_has_failed_of") {

@@ -8,6 +8,7 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/config/run_name.hpp>
 
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -56,6 +57,29 @@ inline void check_failure_config(const FailureConfig& failure) {
         if (!(seconds >= 0)) {
             throw ConfigError("RT-C7", concat(name, " is ", seconds, "; expected 0 or more"));
         }
+    }
+}
+
+/// Throws ConfigError [RT-C3, RT-C19].
+inline void check_checkpoint_config(const CheckpointConfig& checkpoint) {
+    if (const auto& keep = checkpoint.num_to_keep; keep && *keep < 1) {
+        throw ConfigError("RT-C3", concat("num_to_keep is ", *keep,
+                                          "; expected at least 1, or unset to keep all"));
+    }
+    if (checkpoint.frequency < 0) {
+        throw ConfigError("RT-C3", concat("the checkpoint frequency is ", checkpoint.frequency,
+                                          "; expected 0 or more"));
+    }
+    const auto& mean = checkpoint.mean_time_between_failures_s;
+    if (mean && !(*mean > 0 && std::isfinite(*mean))) {
+        throw ConfigError("RT-C3", concat("mean_time_between_failures_s is ", *mean,
+                                          "; expected more than 0, or unset"));
+    }
+    if (mean && checkpoint.frequency != 0) {
+        throw ConfigError("RT-C19", concat("mean_time_between_failures_s is ", *mean,
+                                           " and frequency is ", checkpoint.frequency,
+                                           ", but only one can decide which reports save a "
+                                           "checkpoint; leave the other unset"));
     }
 }
 

@@ -3,8 +3,10 @@
 /// The files in a run's directory that grow with its reports.
 #pragma once
 
+#include <rtrain/base/error.hpp>
 #include <rtrain/config/config.hpp>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <string>
@@ -58,6 +60,16 @@ inline constexpr std::array other_files{trackers_file,       error_file, live_fi
         }
     }
     return names;
+}
+
+/// Throws CheckpointError [RT-K9] if a checkpoint shall get a name in use.
+inline void require_free_name(const std::vector<std::string>& in_use, const std::string& wished) {
+    if (std::ranges::find(in_use, wished) != in_use.end()) {
+        throw CheckpointError(
+            "RT-K9", rtrain::detail::concat("checkpoint_dir_name \"", wished,
+                                            "\" is used by rtrain or a tracker in the run's "
+                                            "directory; choose a different name"));
+    }
 }
 
 /// The logs and the output of trackers: files and directories that are copied to a storage service.

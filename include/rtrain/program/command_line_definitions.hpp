@@ -8,6 +8,7 @@
 #include <rtrain/base/known_names.hpp>
 #include <rtrain/program/command_line.hpp>
 #include <rtrain/program/program_path.hpp>
+#include <rtrain/track/tensorboard/tensorboard.hpp>
 #include <rtrain/tune/resources/this_machine.hpp>
 
 #include <algorithm>
@@ -32,6 +33,11 @@ RTRAIN_DOOR const char* const RunCommand::usage =
       --name NAME                 name of the run (generated)
       --storage DIRECTORY         parent of the run's directory (~/rtrain_results)
       --config KEY=VALUE          an entry of the configuration, in RTRAIN_CONFIG as JSON
+      --resume KIND               automatic, never (start over) or always (automatic)
+      --num-to-keep N             checkpoints to keep (all)
+      --score METRIC              ranks checkpoints, larger first (newest first)
+      --score-order KIND          max or min (max)
+      --tracker NAME              tensorboard (none; progress.csv is always written)
       --rendezvous KIND           torch, tensorflow, mpi or none (torch)
       --hosts A:4,B:4             machines, and the ranks that fit on each
       --threads N                 threads per rank (cores divided by ranks)
@@ -135,48 +141,81 @@ inline void add_entry(Config& config, const std::string& value) {
 using Setting =
     std::function<void(ProgramOptions&, const std::string& option, const std::string& value)>;
 
-[[nodiscard]] inline const std::map<std::string, Setting, std::less<>>& settings() {
+using Settings = std::map<std::string, Setting, std::less<>>;
+
+/// Options for what is kept of a run.
+[[nodiscard]] inline Settings settings_of_results() {
     using Options = ProgramOptions;
     using Text = std::string;
-    static const std::map<std::string, Setting, std::less<>> all{
-        {"-n", [](Options& run, const Text& option,
-                  const Text& value) { run.scaling.num_workers = workers_in(option, value); }},
-        {"--max-restarts",
-         [](Options& run, const Text& option, const Text& value) {
-             run.run.failure.max_failures = count_in(option, value, -1);
-         }},
-        {"--name", [](Options& run, const Text&, const Text& value) { run.run.name = value; }},
-        {"--storage",
-         [](Options& run, const Text&, const Text& value) { run.run.storage_path = value; }},
-        {"--config",
-         [](Options& run, const Text&, const Text& value) { add_entry(run.config, value); }},
-        {"--rendezvous", [](Options& run, const Text&,
-                            const Text& value) { run.rendezvous = rendezvous_in(value); }},
-        {"--hosts",
-         [](Options& run, const Text&, const Text& value) {
-             run.scaling.mpirun_args = {"--host", value};
-         }},
-        {"--threads",
-         [](Options& run, const Text& option, const Text& value) {
-             run.scaling.threads_per_worker = count_in(option, value, 1);
-         }},
-        {"--gpus-per-worker",
-         [](Options& run, const Text& option, const Text& value) {
-             run.scaling.gpus_per_worker = amount_in(option, value);
-             run.scaling.use_gpu = run.scaling.gpus_per_worker > 0;
-         }},
-        {"--grace",
-         [](Options& run, const Text& option, const Text& value) {
-             run.run.failure.preemption_grace_s = amount_in(option, value);
-         }},
-        {"--hang-idle",
-         [](Options& run, const Text& option, const Text& value) {
-             run.run.failure.hang.idle_s = amount_in(option, value);
-             run.run.failure.hang.enabled = run.run.failure.hang.idle_s > 0;
-         }},
-        {"--backoff", [](Options& run, const Text& option, const Text& value) {
-             run.run.failure.backoff_s = amount_in(option, value);
-         }}};
+    return {{"--resume",
+             [](Options& run, const Text&, const Text& value) { run.run.resume = Resume(value); }},
+            {"--num-to-keep",
+             [](Options& run, const Text& option, const Text& value) {
+                 run.run.checkpoint.num_to_keep = count_in(option, value, 1);
+             }},
+            {"--score", [](Options& run, const Text&,
+                           const Text& value) { run.run.checkpoint.score_attribute = value; }},
+            {"--score-order",
+             [](Options& run, const Text&, const Text& value) {
+                 run.run.checkpoint.score_order = ScoreOrder(value);
+             }},
+            {"--tracker", [](Options& run, const Text& option, const Text& value) {
+                 if (value != "tensorboard") {
+                     throw wrong_value(option, value, "tensorboard");
+                 }
+                 run.run.trackers.emplace_back(track::TensorBoard());
+             }}};
+}
+
+[[nodiscard]] inline Settings settings_of_starts() {
+    using Options = ProgramOptions;
+    using Text = std::string;
+    return {{"-n", [](Options& run, const Text& option,
+                      const Text& value) { run.scaling.num_workers = workers_in(option, value); }},
+            {"--max-restarts",
+             [](Options& run, const Text& option, const Text& value) {
+                 run.run.failure.max_failures = count_in(option, value, -1);
+             }},
+            {"--name", [](Options& run, const Text&, const Text& value) { run.run.name = value; }},
+            {"--storage",
+             [](Options& run, const Text&, const Text& value) { run.run.storage_path = value; }},
+            {"--config",
+             [](Options& run, const Text&, const Text& value) { add_entry(run.config, value); }},
+            {"--rendezvous", [](Options& run, const Text&,
+                                const Text& value) { run.rendezvous = rendezvous_in(value); }},
+            {"--hosts",
+             [](Options& run, const Text&, const Text& value) {
+                 run.scaling.mpirun_args = {"--host", value};
+             }},
+            {"--threads",
+             [](Options& run, const Text& option, const Text& value) {
+                 run.scaling.threads_per_worker = count_in(option, value, 1);
+             }},
+            {"--gpus-per-worker",
+             [](Options& run, const Text& option, const Text& value) {
+                 run.scaling.gpus_per_worker = amount_in(option, value);
+                 run.scaling.use_gpu = run.scaling.gpus_per_worker > 0;
+             }},
+            {"--grace",
+             [](Options& run, const Text& option, const Text& value) {
+                 run.run.failure.preemption_grace_s = amount_in(option, value);
+             }},
+            {"--hang-idle",
+             [](Options& run, const Text& option, const Text& value) {
+                 run.run.failure.hang.idle_s = amount_in(option, value);
+                 run.run.failure.hang.enabled = run.run.failure.hang.idle_s > 0;
+             }},
+            {"--backoff", [](Options& run, const Text& option, const Text& value) {
+                 run.run.failure.backoff_s = amount_in(option, value);
+             }}};
+}
+
+[[nodiscard]] inline const Settings& settings() {
+    static const Settings all = [] {
+        Settings both = settings_of_starts();
+        both.merge(settings_of_results());
+        return both;
+    }();
     return all;
 }
 

@@ -25,6 +25,8 @@ struct ProgramPlan {
     int threads = 0;                  ///< per rank; 0: its share of the cores
     double gpus = 0;                  ///< per rank; 0: all GPUs are visible
     std::vector<std::string> hosts{}; ///< of the ranks, if they are on several
+    std::string directory{};          ///< of the run
+    std::string checkpoint{};         ///< path of the one to resume from; empty: none
 
     bool operator==(const ProgramPlan&) const = default;
 
@@ -37,7 +39,9 @@ struct ProgramPlan {
                                 {"ports", boost::json::array(ports.begin(), ports.end())},
                                 {"threads", threads},
                                 {"gpus", gpus},
-                                {"hosts", boost::json::array(hosts.begin(), hosts.end())}});
+                                {"hosts", boost::json::array(hosts.begin(), hosts.end())},
+                                {"directory", directory},
+                                {"checkpoint", checkpoint}});
     }
 
     /// Throws std::exception for a text that text() cannot have written.
@@ -51,7 +55,9 @@ struct ProgramPlan {
                          .max_restarts = object.at("max_restarts").to_number<int>(),
                          .address = std::string(object.at("address").as_string()),
                          .threads = object.at("threads").to_number<int>(),
-                         .gpus = object.at("gpus").to_number<double>()};
+                         .gpus = object.at("gpus").to_number<double>(),
+                         .directory = std::string(object.at("directory").as_string()),
+                         .checkpoint = std::string(object.at("checkpoint").as_string())};
         for (const auto& port : object.at("ports").as_array()) {
             plan.ports.push_back(port.to_number<int>());
         }

@@ -10,10 +10,10 @@
 #include <rtrain/journal/rank_logs.hpp>
 #include <rtrain/launch/driver.hpp>
 #include <rtrain/program/program_checks.hpp>
-#include <rtrain/program/program_files.hpp>
 #include <rtrain/program/program_run.hpp>
 #include <rtrain/program/program_task.hpp>
-#include <rtrain/run/run_directory.hpp>
+#include <rtrain/program/report/run_book.hpp>
+#include <rtrain/run/make_way.hpp>
 
 #include <csignal>
 #include <utility>
@@ -28,6 +28,7 @@ namespace internal {
     detail::check_scaling(options.scaling);
     detail::check_storage(options.run);
     detail::check_failure_config(options.run.failure);
+    detail::check_checkpoint_config(options.run.checkpoint);
     detail::check_run_name(options.run.name);
     check_program(options);
     if (options.run.name.empty()) {
@@ -75,23 +76,27 @@ namespace internal {
 
 RTRAIN_DOOR ProgramEnd run_program(ProgramOptions options) {
     options = internal::complete(std::move(options));
-    const ProgramFiles files(options.run, options.config);
-    track::RankLogs logs(files.directory().location(), options.run.logging.json,
+    detail::make_way(options.run, options.run.name);
+    RunBook book(options.run, options.config);
+    track::RankLogs logs(book.directory().location(), options.run.logging.json,
                          [](const std::string& what) { console::warn("%s", what.c_str()); });
-    ProgramTask program(options);
+    ProgramTask program(options, book);
     launch::Driver driver({.task = program.task(),
                            .scaling = options.scaling,
                            .failure = options.run.failure,
                            .logs = &logs,
                            .when_over = [&] { program.remove_directory(); }});
     const launch::RunEnd end = driver.run();
-    ProgramEnd result{.run = files.directory().location().path};
+    ProgramEnd result{.run = book.directory().location().path};
     if (end.failure) {
         result.failure = internal::with_cause(*end.failure, program.ended_well());
         result.status = internal::status_of(*result.failure, program.first_failed_status());
-        files.write_error(*result.failure);
     }
-    files.directory().publish_logs();
+    const bool is_preempted = result.failure && result.failure->code == PreemptionError::own_code;
+    book.end(is_preempted     ? track::Ended::How::preempted
+             : result.failure ? track::Ended::How::failed
+                              : track::Ended::How::finished,
+             result.failure);
     return result;
 }
 

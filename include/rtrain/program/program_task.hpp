@@ -10,6 +10,8 @@
 #include <rtrain/program/held_ports.hpp>
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/program/rank_parent.hpp>
+#include <rtrain/program/report/rank_calls.hpp>
+#include <rtrain/program/report/run_book.hpp>
 #include <rtrain/storage/file/process_directory.hpp>
 
 #include <map>
@@ -21,8 +23,8 @@ namespace rtrain::program {
 
 class ProgramTask {
 public:
-    /// `options`, whose run has a name, outlive it.
-    explicit ProgramTask(const ProgramOptions& options);
+    /// `options`, whose run has a name, and its `book` outlive it.
+    ProgramTask(const ProgramOptions& options, RunBook& book);
 
     /// The task; this object outlives it.
     [[nodiscard]] launch::Task task();
@@ -43,6 +45,8 @@ private:
     [[nodiscard]] bool uses_mpi() const noexcept;
 
     const ProgramOptions& options_;
+    RunBook& book_;
+    std::optional<RankCalls> calls_;                     ///< of the current start
     std::optional<storage::ProcessDirectory> directory_; ///< of the control socket
     HeldPorts ports_;                                    ///< of the current start
     std::map<int, RankEnding> endings_;                  ///< by rank

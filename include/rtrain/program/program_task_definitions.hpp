@@ -17,7 +17,8 @@
 
 namespace rtrain::program {
 
-RTRAIN_DOOR ProgramTask::ProgramTask(const ProgramOptions& options) : options_(options) {
+RTRAIN_DOOR ProgramTask::ProgramTask(const ProgramOptions& options, RunBook& book)
+    : options_(options), book_(book) {
     directory_.emplace(storage::temporary_directory(), "rtrain");
 }
 
@@ -41,12 +42,16 @@ RTRAIN_DOOR launch::Task ProgramTask::task() {
             .without_result = {.kind = Failure::Kind::start_up,
                                .code = "RT-L2",
                                .message = "the ranks ended without reporting how"},
-            .needs_mpi = uses_mpi()};
+            .needs_mpi = uses_mpi(),
+            .answer = [this](int rank,
+                             const launch::RankEvent& call) { return calls_->hear(rank, call); }};
 }
 
 RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchRequest& start) {
     endings_.clear();
     first_failed_ = 0;
+    book_.begin(start.skip, start.ranks);
+    calls_.emplace(book_, start.ranks);
     const Meeting meeting = meeting_of(options_.rendezvous);
     const int ports = start.remote                     ? 0
                       : meeting == Meeting::torch      ? 1
@@ -61,7 +66,9 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
                      .address = start.remote ? "" : "127.0.0.1",
                      .ports = ports_.numbers(),
                      .threads = scaling.threads_per_worker,
-                     .gpus = scaling.use_gpu ? scaling.gpus_per_worker : 0};
+                     .gpus = scaling.use_gpu ? scaling.gpus_per_worker : 0,
+                     .directory = book_.directory().location().path,
+                     .checkpoint = book_.newest() ? book_.newest()->path.string() : ""};
     if (start.remote) {
         for (const launch::Host& host :
              launch::hosts_of(launch::read_host_arguments(scaling.mpirun_args))) {

@@ -8,6 +8,7 @@
 #include <rtrain/launch/control/driver_link.hpp>
 #include <rtrain/launch/control/rank_report.hpp>
 #include <rtrain/program/held_ports.hpp>
+#include <rtrain/program/module_link.hpp>
 #include <rtrain/program/place.hpp>
 #include <rtrain/program/plan.hpp>
 #include <rtrain/program/rank_process.hpp>
@@ -70,7 +71,8 @@ private:
     HeldPorts ports_; ///< without a driver, or on several machines
     std::unique_ptr<launch::DriverLink> link_;
     std::optional<RankProcess> process_;
-    std::string name_; ///< of the program, without its directory
+    ModuleLink module_; ///< with a driver
+    std::string name_;  ///< of the program, without its directory
 
     std::atomic<bool> has_started_{false};
     std::atomic<bool> is_over_{false};

@@ -133,6 +133,7 @@ RTRAIN_DOOR void RankParent::connect() {
         const auto limit = detail::duration_of(grace_s + margin_s);
         kill_at_ns_ = (Clock::now() + limit).time_since_epoch().count();
         is_preempted_ = true;
+        module_.preempt(grace_s);
         forward(SIGTERM);
     });
     link_->before_exit([this] {
@@ -169,18 +170,24 @@ RTRAIN_DOOR void RankParent::start() {
     std::vector<std::string> words = words_;
     words[0] = path_of_program(words_[0]);
     require_script(words_);
+    Variables variables = rank_environment(place_, plan_);
+    if (link_) {
+        variables[module_variable] = std::to_string(module_.serve(*link_, place_, plan_));
+    }
     try {
-        process_.emplace(words, rank_environment(place_, plan_));
+        process_.emplace(words, variables);
     } catch (const RankProcess::CannotStart& failed) {
         throw ConfigError(
             "RT-E5", detail::concat("cannot start ", words_[0], ": ", std::strerror(failed.error)));
     }
+    module_.close_other_end();
     has_started_ = true;
     if (is_preempted_) { // before there was a program to forward it to
         forward(SIGTERM);
     }
     if (link_) {
-        link_->say(launch::event::Training{});
+        link_->say(
+            launch::event::Training{std::filesystem::path(plan_.checkpoint).filename().string()});
     }
 }
 
@@ -205,6 +212,9 @@ RTRAIN_DOOR void RankParent::forward(int signal) {
     constexpr std::int64_t echo_ns = 1'000'000'000;
     const std::int64_t now = Clock::now().time_since_epoch().count();
     if (!has_started_ || (signal == SIGTERM && now - terminated_at_ns_.exchange(now) < echo_ns)) {
+        return;
+    }
+    if (signal == SIGTERM && is_preempted_ && module_.asks_for_preemption()) {
         return;
     }
     process_->signal(signal);
@@ -280,7 +290,9 @@ RTRAIN_DOOR launch::RankReport RankParent::report(int rank) {
                      : has_started_ ? Phase::training
                                     : Phase::starting,
             .progress = progress_,
-            .waiting_in = runs && !computes_ && !is_preempted_ ? name_ : "", // it may save
+            .waiting_in = runs && !computes_ && !is_preempted_ && !module_.is_storing()
+                              ? name_
+                              : "", // it may save
             .cpu_s = cpu_s_,
             .output_blocked = process::is_output_blocked(),
             .stopped = state == 'T'};

@@ -10,21 +10,18 @@
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/layout/checked_file.hpp>
 #include <rtrain/checkpoint/layout/contents.hpp>
-#include <rtrain/checkpoint/store/user_files.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/run/file_owners.hpp>
 #include <rtrain/run/options/report_options.hpp>
 #include <rtrain/run/run_directory.hpp>
-#include <rtrain/storage/file/safe_name.hpp>
 
 #include <ATen/Functions.h>
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -146,60 +143,35 @@ agree_on_handling(HookRanks& backend, const Checkpoint* directory, const ReportO
 files_to_copy(HookRanks& backend, const std::optional<std::filesystem::path>& directory) {
     std::vector<std::string> mine;
     succeed_together(backend, [&] {
-        mine = directory ? checkpoint::names_of_files(*directory) : std::vector<std::string>{};
-        for (const std::string& name : mine) {
-            if (!checkpoint::is_safe_name(name)) {
-                throw CheckpointError(
-                    "RT-K14",
-                    concat("the file \"", name, "\" in ", directory->string(),
-                           " has a name that is not valid on every file system; rename it"));
-            }
-        }
+        mine = directory ? names_to_report(*directory) : std::vector<std::string>{};
     });
-    const auto listed =
-        all_gather(backend, json::serialize(boost::json::array(mine.begin(), mine.end())));
-    std::map<std::string, std::vector<int>> ranks_with;
-    bool several = false;
-    for (int rank = 0; rank < backend.size(); ++rank) {
-        const auto names = json::parse(listed[static_cast<std::size_t>(rank)]).as_array();
-        for (const auto& name : names) {
-            auto& ranks = ranks_with[std::string(name.as_string())];
-            ranks.push_back(rank);
-            several = several || ranks.size() > 1;
+    std::vector<std::vector<std::string>> by_rank;
+    for (const std::string& text :
+         all_gather(backend, json::serialize(boost::json::array(mine.begin(), mine.end())))) {
+        std::vector<std::string>& names = by_rank.emplace_back();
+        const auto listed = json::parse(text).as_array();
+        for (const auto& name : listed) {
+            names.emplace_back(name.as_string());
         }
     }
-    std::map<std::string, std::pair<int, boost::json::value>> first; // contents of shared names
-    if (several) {
+    const FileOwners owners(by_rank);
+    if (owners.are_shared()) {
         std::string sums;
         succeed_together(backend, [&] {
             boost::json::object records;
-            for (const std::string& name : mine) {
-                if (ranks_with.at(name).size() > 1) {
-                    records[name] =
-                        checkpoint::to_json({{checkpoint::record_of(*directory, name)}, {}});
-                }
+            for (const std::string& name : owners.shared_by(backend.rank())) {
+                records[name] =
+                    checkpoint::to_json({{checkpoint::record_of(*directory, name)}, {}});
             }
             sums = json::serialize(records);
         });
-        const auto all = all_gather(backend, sums);
-        for (int rank = 0; rank < backend.size(); ++rank) {
-            const auto records = json::parse(all[static_cast<std::size_t>(rank)]).as_object();
-            for (const auto& item : records) {
-                const auto [known, added] =
-                    first.try_emplace(item.key(), std::pair(rank, item.value()));
-                if (!added && known->second.second != item.value()) {
-                    throw CheckpointError("RT-K5",
-                                          concat("ranks ", known->second.first, " and ", rank,
-                                                 " reported different files named \"", item.key(),
-                                                 "\"; put the rank into the name"));
-                }
-            }
+        std::vector<boost::json::object> records;
+        for (const std::string& text : all_gather(backend, sums)) {
+            records.push_back(json::parse(text).as_object());
         }
+        require_equal_files(records);
     }
-    std::erase_if(mine, [&](const std::string& name) {
-        return ranks_with.at(name).front() != backend.rank();
-    });
-    return mine;
+    return owners.copied_by(backend.rank());
 }
 
 } // namespace rtrain::detail

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <rtrain/backend/collectives.hpp>
-#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/text/strict_stream.hpp>
 #include <rtrain/checkpoint/checkpoint.hpp>
@@ -12,10 +11,8 @@
 #include <rtrain/checkpoint/layout/verify.hpp>
 #include <rtrain/checkpoint/policy/any_policy.hpp>
 #include <rtrain/checkpoint/store/store.hpp>
-#include <rtrain/journal/report_lines.hpp>
-#include <rtrain/journal/run_log.hpp>
+#include <rtrain/run/resumable.hpp>
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <sstream>
@@ -67,21 +64,9 @@ newest_valid(HookRanks& backend, checkpoint::Store& store,
     succeed_together(backend, [&] {
         if (backend.rank() == 0) {
             store.open();
-            std::string skipped;
-            for (const auto& item : store.listing().committed) {
-                const auto* const time = item.metrics.if_contains(track::RunLog::total_time_field);
-                if (!track::has_number(item.metrics) || time == nullptr || !time->is_number()) {
-                    store.reject(item.name, concat(item.name, "/", checkpoint::manifest_file,
-                                                   " is damaged: its metrics lack a valid ",
-                                                   track::iteration_field, " or ",
-                                                   track::RunLog::total_time_field));
-                    continue;
-                }
-                const bool left = std::find(skip.begin(), skip.end(), item.name) != skip.end();
-                std::string& list = left ? skipped : names;
-                list = item.name + "\n" + list; // newest first
+            for (const std::string& name : names_to_resume_from(store, skip)) {
+                names += name + "\n";
             }
-            names += skipped;
         }
     });
     auto candidates = strict(std::istringstream(broadcast(backend, names, 0)));
@@ -92,22 +77,7 @@ newest_valid(HookRanks& backend, checkpoint::Store& store,
             newest = candidate; // keeps the downloaded copy
         }
     }
-    succeed_together(backend, [&] {
-        const auto damaged = store.listing().damaged; // rank 0's
-        for (const auto& item : damaged) {
-            console::warn("checkpoint %s cannot be used and is left in place: %s",
-                          item.name.c_str(), item.reason.c_str());
-        }
-        if (!damaged.empty() && !newest) {
-            throw_error({.code = damaged.back().code,
-                         .message = damaged.back().reason + "; no checkpoint of this run is "
-                                                            "intact: move them away to start "
-                                                            "over"});
-        }
-        if (!damaged.empty()) {
-            console::say("resuming from %s", newest->path.filename().c_str());
-        }
-    });
+    succeed_together(backend, [&] { warn_of_damage(store, newest); }); // rank 0's list
     return newest;
 }
 

@@ -10,6 +10,7 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/data/dataset/dataset.hpp>
 #include <rtrain/journal/log_files.hpp>
+#include <rtrain/run/config_differences.hpp>
 #include <rtrain/run/options/options.hpp>
 #include <rtrain/run/options/restore.hpp>
 #include <rtrain/run/run_directory.hpp>
@@ -18,12 +19,9 @@
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <filesystem>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -41,35 +39,6 @@ namespace rtrain::detail {
     }
 }
 
-/// Adds the differences, key by key: `"optimizer/lr" was 0.1 and is 0.2`.
-inline void add_differences(std::vector<std::string>& found, const std::string& key,
-                            const boost::json::value* was, const boost::json::value* is) {
-    if (was != nullptr && is != nullptr && was->is_object() && is->is_object()) {
-        const auto inside = [&](std::string_view name) {
-            return key.empty() ? std::string(name) : concat(key, '/', name);
-        };
-        for (const auto& item : was->get_object()) {
-            add_differences(found, inside(item.key()), &item.value(),
-                            is->get_object().if_contains(item.key()));
-        }
-        for (const auto& item : is->get_object()) {
-            if (!was->get_object().contains(item.key())) {
-                add_differences(found, inside(item.key()), nullptr, &item.value());
-            }
-        }
-        return;
-    }
-    const auto text = [](const boost::json::value* value) {
-        constexpr std::size_t longest = 200;
-        return value == nullptr     ? "unset"
-               : value->is_double() ? concat(value->get_double())
-                                    : json::serialize(*value).substr(0, longest);
-    };
-    if (was == nullptr || is == nullptr || *was != *is) {
-        found.push_back(concat('"', key, "\" was ", text(was), " and is ", text(is)));
-    }
-}
-
 /// Rank 0's checks and fields in trainer.json.
 class RunIdentity {
 public:
@@ -81,7 +50,7 @@ public:
     /// and was of a different run. Logs if that run has finished.
     void require_same() {
         const boost::json::object saved = this->saved();
-        if (saved.empty() || !has_left_something()) {
+        if (saved.empty() || !has_left_something(directory_)) {
             return;
         }
         if (options_.run.resume != Resume::always) {
@@ -152,15 +121,6 @@ private:
         }
     }
 
-    /// True if there is a report or a checkpoint; otherwise there is nothing to resume.
-    [[nodiscard]] bool has_left_something() const {
-        std::error_code none;
-        const auto reports =
-            std::filesystem::file_size(directory_.log_directory() / track::results_file, none);
-        return (!none && reports > 0) ||
-               directory_.location().filesystem.exists(directory_.path_of(track::latest_file));
-    }
-
     void require_same(const boost::json::object& saved) const {
         std::vector<std::string> found;
         const boost::json::value config = json::parse(json::serialize(options_.config));
@@ -176,23 +136,7 @@ private:
                 add_dataset(found, std::string(item.key()), item.value());
             }
         }
-        if (found.empty()) {
-            return;
-        }
-        constexpr std::size_t most = 10;
-        std::string list = found.front();
-        for (std::size_t i = 1; i < found.size() && i < most; ++i) {
-            list += "; " + found[i];
-        }
-        if (found.size() > most) {
-            list += concat("; and ", found.size() - most, " more");
-        }
-        throw ConfigError(
-            "RT-C50", concat("the run \"", directory_.name(), "\" in ", directory_.uri(),
-                             " is a different run: ", list,
-                             "; use a different run name, or set RunConfig::resume: Resume::never "
-                             "starts over and keeps the old directory, Resume::always resumes with "
-                             "the changed options"));
+        require_no_differences(directory_, found);
     }
 
     /// `was`: the fingerprint of the data set in an earlier start.

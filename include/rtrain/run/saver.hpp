@@ -10,6 +10,7 @@
 #include <rtrain/checkpoint/store/store.hpp>
 #include <rtrain/checkpoint/store/user_files.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/journal/log_files.hpp>
 #include <rtrain/process/os/thread.hpp>
 
 #include <algorithm>
@@ -43,12 +44,7 @@ public:
     /// Rank 0: returns the name of the next checkpoint: `wished`, or a number. Throws
     /// CheckpointError [RT-K9].
     [[nodiscard]] std::string next_name(const std::string& wished) const {
-        if (std::ranges::find(reserved_, wished) != reserved_.end()) {
-            throw CheckpointError("RT-K9",
-                                  detail::concat("checkpoint_dir_name \"", wished,
-                                                 "\" is used by rtrain or a tracker in the run's "
-                                                 "directory; choose a different name"));
-        }
+        track::require_free_name(reserved_, wished);
         return store_.next_name(wished);
     }
 

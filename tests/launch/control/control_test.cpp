@@ -489,7 +489,19 @@ TEST_CASE("Control.events_have_the_same_text_in_every_version") {
         {event::Address{.host = "10.0.0.1", .port = 4711},
          R"({"host":"10.0.0.1","port":4711,"kind":"address"})"},
         {event::Answer{"{}"}, R"({"text":"{}","kind":"answer"})"},
-        {event::Done{}, R"({"kind":"done"})"}};
+        {event::Done{}, R"({"kind":"done"})"},
+        {event::Report{.call = 1,
+                       .metrics = {{"loss", 0.5}},
+                       .has_files = true,
+                       .files = {"a"},
+                       .checkpoint = "best",
+                       .metadata = {{"epoch", 1}}},
+         R"({"call":1,"metrics":{"loss":5E-1},"has_files":true,"files":["a"],"checkpoint":"best",)"
+         R"("metadata":{"epoch":1},"code":"","error":"","kind":"report"})"},
+        {event::Stored{.call = 1, .shared = {{"a", "1 2"}}},
+         R"({"call":1,"shared":{"a":"1 2"},"code":"","error":"","kind":"stored"})"},
+        {event::Meet{.call = 2, .function = "barrier"},
+         R"({"call":2,"function":"barrier","text":"","kind":"meet"})"}};
     const std::vector<std::pair<DriverEvent, std::string>> of_driver{
         {event::Welcome{}, R"({"kind":"welcome"})"},
         {event::Refused{"why"}, R"({"why":"why","kind":"refused"})"},
@@ -502,7 +514,20 @@ TEST_CASE("Control.events_have_the_same_text_in_every_version") {
          R"({"number":3,"name":"train","arguments":"{}","kind":"call"})"},
         {event::End{}, R"({"kind":"end"})"},
         {Decision{.restart = true, .delay_s = 2, .skip = {"a", "b"}, .reason = "why"},
-         R"({"restart":true,"delay_s":2E0,"skip":["a","b"],"reason":"why","kind":"decision"})"}};
+         R"({"restart":true,"delay_s":2E0,"skip":["a","b"],"reason":"why","kind":"decision"})"},
+        {event::Store{.call = 1,
+                      .run = "/r",
+                      .attempt = "7",
+                      .checkpoint = "best",
+                      .files = {"a"},
+                      .shared = {"a"}},
+         R"({"call":1,"run":"/r","attempt":"7","checkpoint":"best","files":["a"],"shared":["a"],)"
+         R"("kind":"store"})"},
+        {event::Reported{.call = 1, .iteration = 3, .checkpoint = "/r/best"},
+         R"({"call":1,"iteration":3,"checkpoint":"/r/best","kind":"reported"})"},
+        {event::Met{.call = 2, .text = "x"}, R"({"call":2,"text":"x","kind":"met"})"},
+        {event::CallFailed{.call = 2, .code = "RT-E47", .error = "why"},
+         R"({"call":2,"code":"RT-E47","error":"why","kind":"call_failed"})"}};
     CHECK(of_ranks.size() == std::variant_size_v<RankEvent>);
     CHECK(of_driver.size() == std::variant_size_v<DriverEvent>);
     for (const auto& [event, text] : of_ranks) {

@@ -48,11 +48,12 @@ public:
 
     /// `attempt` is the same on all ranks, and different at each start of a run: late writes of an
     /// earlier attempt are not mixed up with ours. `scratch` is a directory of this node for files
-    /// to be uploaded to a storage service.
+    /// to be uploaded to a storage service. `first_list`: the first rank that leaves a list for
+    /// collect(); 0 if no rank commits, but the driver.
     Staging(storage::Location run, std::string attempt, std::filesystem::path scratch,
-            storage::TransferConfig transfer)
+            storage::TransferConfig transfer, int first_list = 1)
         : run_(std::move(run)), attempt_(std::move(attempt)), scratch_(std::move(scratch)),
-          transfer_(std::move(transfer)) {}
+          transfer_(std::move(transfer)), first_list_(first_list) {}
 
     [[nodiscard]] const storage::Location& run() const noexcept { return run_; }
     [[nodiscard]] bool is_local() const { return run_.filesystem.is_local(); }
@@ -90,7 +91,7 @@ public:
         return is_local() && !in_place ? directory_of(name, 0).string() : path_of(name);
     }
 
-    /// Adds the files that this rank has staged to the checkpoint. Ranks other than rank 0 also
+    /// Adds the files that this rank has staged to the checkpoint. Ranks from `first_list` on also
     /// leave their list for collect(). Throws StorageError [RT-S16].
     void hand_in(const std::string& name, int rank, const Contents& contents) const {
         if (!is_local()) {
@@ -103,7 +104,7 @@ public:
                                   transfer_);
             storage::remove_all(directory_of(name, rank));
         }
-        if (rank != 0) {
+        if (rank >= first_list_) {
             leave_list(name, rank, to_json(contents));
         }
     }
@@ -113,7 +114,7 @@ public:
     void hand_in_failure(const std::string& name, int rank,
                          const std::exception& error) const noexcept {
         try {
-            if (rank != 0 && is_current()) {
+            if (rank >= first_list_ && is_current()) {
                 leave_list(name, rank, {{"error", detail::failure_of(error).message}});
             }
         } catch (const std::exception& second) {
@@ -122,9 +123,10 @@ public:
         }
     }
 
-    /// On rank 0, which has written `mine`: returns what ranks 1, 2, ... have handed in. Waits for
-    /// them, but no longer than `grace` after a request to stop. Throws CheckpointError [RT-K13] if
-    /// one of them failed or handed in nothing, ModelError [RT-M25] if its parameters differ.
+    /// On rank 0, which has written `mine`, or in the driver: returns what the others have handed
+    /// in. Waits for them, but no longer than `grace` after a request to stop. Throws
+    /// CheckpointError [RT-K13] if one of them failed or handed in nothing, ModelError [RT-M25] if
+    /// its parameters differ.
     [[nodiscard]] Contents collect(const std::string& name, int ranks, const Contents& mine,
                                    const std::stop_token& stop) const {
         using namespace std::chrono_literals;
@@ -133,7 +135,7 @@ public:
         std::optional<Clock::time_point> end;
         Contents all;
         const auto longest = is_local() ? 50ms : 1000ms;
-        for (int rank = 1; rank < ranks; ++rank) {
+        for (int rank = first_list_; rank < ranks; ++rank) {
             const std::string file = list_of(name, rank);
             for (auto pause = 1ms; !run_.filesystem.exists(file);
                  pause = std::min(2 * pause, longest)) {
@@ -171,7 +173,7 @@ public:
             return;
         }
         const auto directory = directory_of(name, 0);
-        for (int rank = 1; rank < manifest.ranks; ++rank) {
+        for (int rank = first_list_; rank < manifest.ranks; ++rank) {
             storage::remove_all(list_of(name, rank));
         }
         storage::OutputFile file(directory / manifest_file);
@@ -203,7 +205,7 @@ public:
             return;
         }
         try {
-            for (int rank = 1; rank < ranks; ++rank) {
+            for (int rank = first_list_; rank < ranks; ++rank) {
                 run_.filesystem.remove(list_of(name, rank));
             }
             run_.filesystem.remove(path_of(name) + "/" + uploading_file);
@@ -344,6 +346,7 @@ private:
     std::string attempt_;
     std::filesystem::path scratch_;
     storage::TransferConfig transfer_;
+    int first_list_;
 };
 
 } // namespace rtrain::checkpoint

@@ -12,6 +12,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <utility>
 
 namespace rtrain::launch {
@@ -41,6 +42,14 @@ public:
         changed_.notify_all();
     }
 
+    void add(CallAnswer answer) {
+        {
+            const std::lock_guard lock(mutex_);
+            answers_.push_back(std::move(answer));
+        }
+        changed_.notify_all();
+    }
+
     /// Waits for the next decision; empty on timeout.
     std::optional<Decision> wait_for_decision(std::chrono::milliseconds limit) {
         std::unique_lock lock(mutex_);
@@ -66,12 +75,24 @@ public:
         return changed_.wait_for(lock, limit, is_there) ? call_ : std::nullopt;
     }
 
+    /// Waits for the next answer to a call; empty after a request to stop.
+    std::optional<CallAnswer> wait_for_answer(const std::stop_token& stop) {
+        std::unique_lock lock(mutex_);
+        if (!changed_.wait(lock, stop, [&] { return !answers_.empty(); })) {
+            return std::nullopt;
+        }
+        CallAnswer answer = std::move(answers_.front());
+        answers_.pop_front();
+        return answer;
+    }
+
 private:
     std::mutex mutex_;
-    std::condition_variable changed_;
+    std::condition_variable_any changed_;
     std::deque<Decision> decisions_; ///< not yet returned
     std::optional<event::Addresses> addresses_;
     std::optional<event::Call> call_; ///< the newest
+    std::deque<CallAnswer> answers_;  ///< not yet returned
 };
 
 } // namespace rtrain::launch

@@ -320,6 +320,10 @@ private:
                 [this](const Decision& decision) { answers_.add(decision); },
                 [this](const event::Addresses& addresses) { answers_.add(addresses); },
                 [this](const event::Call& call) { answers_.add(call); },
+                [this](const event::Store& answer) { answers_.add(CallAnswer(answer)); },
+                [this](const event::Reported& answer) { answers_.add(CallAnswer(answer)); },
+                [this](const event::Met& answer) { answers_.add(CallAnswer(answer)); },
+                [this](const event::CallFailed& answer) { answers_.add(CallAnswer(answer)); },
                 [](const event::Ping&) {},
                 [](const event::Welcome&) {}, // ControlSocket::connect() has received the answer
                 [](const event::Refused&) {},

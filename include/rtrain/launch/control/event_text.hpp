@@ -92,7 +92,30 @@ inline constexpr std::tuple formats{
     format<event::End>("end"),
     format<Decision>("decision", field("restart", &Decision::restart),
                      field("delay_s", &Decision::delay_s), field("skip", &Decision::skip),
-                     field("reason", &Decision::reason))};
+                     field("reason", &Decision::reason)),
+    format<event::Report>(
+        "report", field("call", &event::Report::call), field("metrics", &event::Report::metrics),
+        field("has_files", &event::Report::has_files), field("files", &event::Report::files),
+        field("checkpoint", &event::Report::checkpoint),
+        field("metadata", &event::Report::metadata), field("code", &event::Report::code),
+        field("error", &event::Report::error)),
+    format<event::Stored>(
+        "stored", field("call", &event::Stored::call), field("shared", &event::Stored::shared),
+        field("code", &event::Stored::code), field("error", &event::Stored::error)),
+    format<event::Meet>("meet", field("call", &event::Meet::call),
+                        field("function", &event::Meet::function),
+                        field("text", &event::Meet::text)),
+    format<event::Store>(
+        "store", field("call", &event::Store::call), field("run", &event::Store::run),
+        field("attempt", &event::Store::attempt), field("checkpoint", &event::Store::checkpoint),
+        field("files", &event::Store::files), field("shared", &event::Store::shared)),
+    format<event::Reported>("reported", field("call", &event::Reported::call),
+                            field("iteration", &event::Reported::iteration),
+                            field("checkpoint", &event::Reported::checkpoint)),
+    format<event::Met>("met", field("call", &event::Met::call), field("text", &event::Met::text)),
+    format<event::CallFailed>("call_failed", field("call", &event::CallFailed::call),
+                              field("code", &event::CallFailed::code),
+                              field("error", &event::CallFailed::error))};
 
 template <class Event, class... Formats>
 [[nodiscard]] consteval std::size_t index_of(const std::tuple<Formats...>& /*formats*/) {
@@ -153,6 +176,14 @@ inline constexpr const auto& format_of = std::get<index_of<Event>(formats)>(form
     const bool fits = parse(value, number) && number <= std::numeric_limits<int>::max();
     rank = fits ? static_cast<int>(number) : 0;
     return fits;
+}
+/// Metrics, or other values of users. Numbers beyond the largest double are rejected.
+[[nodiscard]] inline bool parse(const boost::json::value& value, boost::json::object& object) {
+    if (!value.is_object() || json::finite(value) != value) {
+        return false;
+    }
+    object = value.get_object();
+    return true;
 }
 template <class Item>
 [[nodiscard]] bool parse(const boost::json::value& value, std::vector<Item>& items) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// All events between driver and ranks, except the Hello and the reports. Their wire format is in
-/// event_text.hpp. Cost tier 0: std only.
+/// All events between driver and ranks, except the Hello and the status. Their wire format is in
+/// event_text.hpp. Cost tier 1: Boost.JSON.
 #pragma once
 
 #include <rtrain/base/failure.hpp>
 #include <rtrain/console/bar.hpp>
 #include <rtrain/launch/control/decision.hpp>
+
+#include <boost/json/object.hpp>
 
 #include <cstdint>
 #include <string>
@@ -83,6 +85,36 @@ struct Done {
     bool operator==(const Done&) const = default;
 };
 
+// Calls that all ranks of a program make together (program/report/rank_calls.hpp).
+
+/// A rank calls report(). Each gets Store, if there are files, and then Reported.
+struct Report {
+    std::int64_t call = 0;         ///< counts the rank's calls, from 0
+    boost::json::object metrics{}; ///< rank 0's count
+    bool has_files = false;        ///< with a checkpoint
+    std::vector<std::string> files{};
+    std::string checkpoint{};       ///< its wished name; rank 0's counts; empty: a number
+    boost::json::object metadata{}; ///< of the checkpoint
+    std::string code{};             ///< of an error on this rank; empty: none
+    std::string error{};
+    bool operator==(const Report&) const = default;
+};
+/// This rank has stored its files of a checkpoint, or failed to.
+struct Stored {
+    std::int64_t call = 0;
+    boost::json::object shared{}; ///< a digest for each name in Store::shared
+    std::string code{};           ///< of an error; empty: none
+    std::string error{};
+    bool operator==(const Stored&) const = default;
+};
+/// A rank meets the others. Each gets Met.
+struct Meet {
+    std::int64_t call = 0;
+    std::string function{}; ///< which the ranks call
+    std::string text{};
+    bool operator==(const Meet&) const = default;
+};
+
 // From the driver.
 
 /// Accepts a Hello.
@@ -124,15 +156,49 @@ struct Call {
 struct End {
     bool operator==(const End&) const = default;
 };
+/// The rank must copy its files into the staging directory of a checkpoint.
+struct Store {
+    std::int64_t call = 0;
+    std::string run{};                 ///< path of the run's directory
+    std::string attempt{};             ///< see checkpoint::Staging
+    std::string checkpoint{};          ///< its name
+    std::vector<std::string> files{};  ///< to copy: no lower rank has a file of that name
+    std::vector<std::string> shared{}; ///< names that several ranks have
+    bool operator==(const Store&) const = default;
+};
+/// The answer to Report: it is durable.
+struct Reported {
+    std::int64_t call = 0;
+    std::int64_t iteration = 0; ///< number of the report
+    std::string checkpoint{};   ///< path of the newest checkpoint; empty: none
+    bool operator==(const Reported&) const = default;
+};
+/// The answer to Meet.
+struct Met {
+    std::int64_t call = 0;
+    std::string text{}; ///< the first one that is not empty, by rank
+    bool operator==(const Met&) const = default;
+};
+/// The answer to a call that has failed on all ranks.
+struct CallFailed {
+    std::int64_t call = 0;
+    std::string code{};
+    std::string error{};
+    bool operator==(const CallFailed&) const = default;
+};
 
 } // namespace event
 
-using RankEvent =
-    std::variant<event::Training, event::Failed, event::Ending, event::LastWords, event::Saved,
-                 console::Progress, event::Shown, event::Stack, event::RunEnded, event::RunBegins,
-                 event::Address, event::Answer, event::Done>;
+using RankEvent = std::variant<event::Training, event::Failed, event::Ending, event::LastWords,
+                               event::Saved, console::Progress, event::Shown, event::Stack,
+                               event::RunEnded, event::RunBegins, event::Address, event::Done,
+                               event::Answer, event::Report, event::Stored, event::Meet>;
 
 using DriverEvent = std::variant<event::Welcome, event::Refused, event::Ping, event::Preempt,
-                                 event::Dump, event::Addresses, event::Call, event::End, Decision>;
+                                 event::Dump, event::Addresses, event::End, Decision, event::Call,
+                                 event::Store, event::Reported, event::Met, event::CallFailed>;
+
+/// The answer to a call that all ranks of a program make.
+using CallAnswer = std::variant<event::Store, event::Reported, event::Met, event::CallFailed>;
 
 } // namespace rtrain::launch

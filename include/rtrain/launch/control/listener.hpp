@@ -115,6 +115,7 @@ private:
             local_.bind(boost::asio::local::stream_protocol::endpoint(place.name()), error);
         }
         if (!error) {
+            keep_from_children(local_.native_handle());
             address_.socket = std::filesystem::absolute(path);
             local_.listen(boost::asio::socket_base::max_listen_connections, error);
         }
@@ -139,6 +140,7 @@ private:
             remove_socket();
             throw cannot_listen("at " + address.to_string(), error.message());
         }
+        keep_from_children(remote_.native_handle());
         address_.tcp = detail::concat(remote_.local_endpoint());
     }
 
@@ -199,7 +201,7 @@ private:
         handlers_.called({std::move(socket), false, detail::concat(from), 0});
     }
 
-    /// Programs started by this one must not keep a connection open.
+    /// Programs started by this one must not keep a connection open, or accept one.
     static void keep_from_children(int socket) { ::fcntl(socket, F_SETFD, FD_CLOEXEC); }
 
     ControlAddress address_;

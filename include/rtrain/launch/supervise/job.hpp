@@ -14,6 +14,7 @@
 #include <rtrain/launch/control/server.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/supervise/job_end.hpp>
+#include <rtrain/launch/supervise/job_handlers.hpp>
 #include <rtrain/launch/supervise/job_ranks.hpp>
 #include <rtrain/launch/supervise/launcher.hpp>
 #include <rtrain/launch/supervise/lifetime.hpp>
@@ -41,29 +42,7 @@ class Job {
 public:
     using Clock = std::chrono::steady_clock;
 
-    struct Handlers {
-        /// All ranks have exited; called once. mpirun may still be cleaning up.
-        std::function<void(JobEnd)> over;
-        /// mpirun has exited, too; called once, after `over`.
-        std::function<void()> ended;
-        /// A checkpoint with `iteration` reports was committed.
-        std::function<void(const std::string& checkpoint, std::int64_t iteration)> saved;
-        /// The ranks sent a result that is not stored on this machine.
-        std::function<void(const std::string& result)> left_result;
-        /// Decides how to handle a failure that all ranks, or all but lost ones, have survived.
-        std::function<Decision(const Failure&, const std::string& checkpoint)> decide;
-        /// True if a rank's death alone suffices to act. Otherwise the job waits about a second for
-        /// mpirun to report the cause.
-        std::function<bool()> in_a_hurry;
-        /// `ranks` ranks continue after others have died.
-        std::function<void(int ranks)> shrunk;
-        /// A run has succeeded; another may follow in these ranks.
-        std::function<void()> run_ended;
-        /// The next run starts in these ranks.
-        std::function<void(const std::string& run)> run_begins;
-        /// The ranks have answered a call.
-        std::function<void(const std::string& answer)> answered;
-    };
+    using Handlers = JobHandlers;
 
     /// Time limit for survivors of a death to ask for a decision.
     static constexpr std::chrono::seconds survivors_limit{10};
@@ -151,17 +130,17 @@ private:
                     trained_ = true;
                     newest_ = now.checkpoint;
                 },
-                [&](const event::Saved& saved) {
-                    newest_ = saved.checkpoint;
-                    handlers_.saved(newest_, saved.iteration);
-                },
+                [&](const event::Saved& now) { saved(now); },
                 [&](const event::Failed& failed) { decide(rank, failed); },
                 [&](const console::Progress& now) { console::Screen::current().show(now); },
                 [&](const event::Shown& lines) {
                     console::Screen::current().take_off();
                     console::Screen::current().print(lines.text);
                 },
-                [&](const event::Ending& ending) { handlers_.left_result(ending.text); },
+                [&](const event::Ending& ending) {
+                    handlers_.left_result(ending.text);
+                    answer(rank, received);
+                },
                 [&](const event::LastWords& last) { ranks_.at(rank).last_words = last.failure; },
                 [&](const event::Stack& stack) { hangs_.on_stack(rank, stack.text); },
                 [&](const event::RunEnded&) { handlers_.run_ended(); },
@@ -176,8 +155,26 @@ private:
                 },
                 [&](const event::Answer& answer) { handlers_.answered(answer.text); },
                 [&](const event::Done&) { ranks_.at(rank).done = true; },
+                [&](const event::Report&) { answer(rank, received); },
+                [&](const event::Stored&) { answer(rank, received); },
+                [&](const event::Meet&) { answer(rank, received); },
             },
             received);
+    }
+
+    void saved(const event::Saved& now) {
+        newest_ = now.checkpoint;
+        handlers_.saved(newest_, now.iteration);
+    }
+
+    void answer(int rank, const RankEvent& call) {
+        const CallAnswers answers = handlers_.answer(rank, call);
+        if (answers.saved) {
+            saved(*answers.saved);
+        }
+        for (const auto& [to, event] : answers.events) {
+            server_.send(to, event);
+        }
     }
 
     /// A rank asks for a decision on behalf of all living ranks.

@@ -54,6 +54,12 @@ struct LaunchEnvironment {
     std::vector<std::map<std::string, std::string>> rank_variables{};
 };
 
+/// Answers to a call that ranks make together.
+struct CallAnswers {
+    std::vector<std::pair<int, DriverEvent>> events{}; ///< each with the rank that gets it
+    std::optional<event::Saved> saved{};               ///< a checkpoint was committed
+};
+
 struct Task {
     /// Its ranks report over the control channel. For a program that does not use it,
     /// HangConfig::enabled must be off, as no rank joins.
@@ -87,6 +93,11 @@ struct Task {
     std::function<void(const std::string& answer)> answered = [](const std::string&) {};
     /// False if ranks on this machine can be started without mpirun.
     bool needs_mpi = true;
+    /// Called with Report, Stored, Meet and, after `keep_result`, Ending; throws only
+    /// std::bad_alloc.
+    std::function<CallAnswers(int rank, const RankEvent&)> answer = [](int, const RankEvent&) {
+        return CallAnswers{};
+    };
 };
 
 /// Outcome of a run; at least one member is set.

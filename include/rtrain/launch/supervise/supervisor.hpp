@@ -228,7 +228,8 @@ private:
                 .shrunk = [this](int ranks) { room_.watch(ranks); },
                 .run_ended = [this] { between_runs_ = true; },
                 .run_begins = [this](const std::string& run) { begin_run(run); },
-                .answered = [this](const std::string& answer) { task_.answered(answer); }};
+                .answered = [this](const std::string& answer) { task_.answered(answer); },
+                .answer = task_.answer};
     }
 
     /// Starts the next run in the same ranks; failures of the previous one no longer count.

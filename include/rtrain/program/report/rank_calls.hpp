@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// RankCalls: the driver's side of calls that all ranks of a program make together, such as
+/// report(). Each rank waits for the answer to its call before it makes another one.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/exception_text.hpp>
+#include <rtrain/base/failure.hpp>
+#include <rtrain/base/grouped_errors.hpp>
+#include <rtrain/base/overloaded.hpp>
+#include <rtrain/launch/control/events.hpp>
+#include <rtrain/launch/supervise/program.hpp>
+#include <rtrain/program/report/run_book.hpp>
+#include <rtrain/run/file_owners.hpp>
+
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace rtrain::program {
+
+/// The calls of one start of the ranks. A call fails on all ranks or on none, except for a message
+/// that no rank sends.
+class RankCalls {
+public:
+    /// `book` outlives this object.
+    RankCalls(RunBook& book, int ranks) : book_(book), ranks_(static_cast<std::size_t>(ranks)) {}
+
+    /// Handles Report, Stored, Meet and Ending. Throws std::bad_alloc.
+    [[nodiscard]] launch::CallAnswers hear(int rank, const launch::RankEvent& received) {
+        answers_ = {};
+        const auto take = [&](const auto& call) { this->take(rank, call); };
+        try {
+            std::visit(detail::Overloaded{
+                           [&](const launch::event::Report& call) { take(call); },
+                           [&](const launch::event::Meet& call) { take(call); },
+                           [&](const launch::event::Stored& stored) { keep(rank, stored); },
+                           [&](const launch::event::Ending&) { end(rank); },
+                           [](const auto&) {},
+                       },
+                       received);
+        } catch (const std::bad_alloc&) {
+            throw;
+        } catch (const std::exception& error) {
+            fail(detail::failure_of(error));
+        }
+        return std::exchange(answers_, {});
+    }
+
+private:
+    using Report = launch::event::Report;
+    using Meet = launch::event::Meet;
+
+    struct Rank {
+        std::optional<std::variant<Report, Meet>> call{}; ///< which waits for its answer
+        std::optional<launch::event::Stored> stored{};
+        std::int64_t answered = 0; ///< its calls before
+        bool has_ended = false;
+    };
+
+    [[nodiscard]] Rank& at(int rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
+
+    template <class Call>
+    void take(int rank, const Call& call) {
+        if (at(rank).call || call.call != at(rank).answered) {
+            refuse(rank, call.call);
+            return;
+        }
+        at(rank).call = call;
+        require_living_ranks();
+        if (std::ranges::all_of(ranks_, [](const Rank& one) { return one.call.has_value(); })) {
+            require_same_function();
+            std::holds_alternative<Meet>(*at(0).call) ? meet() : report();
+        }
+    }
+
+    /// For a message out of turn.
+    void refuse(int rank, std::int64_t call) {
+        answers_.events.emplace_back(
+            rank, launch::event::CallFailed{
+                      call, "RT-E46",
+                      detail::concat("rank ", rank, " sent call ", call,
+                                     " out of turn; only one thread of one process of each rank "
+                                     "may use the module rtrain")});
+    }
+
+    void end(int rank) {
+        at(rank).has_ended = true;
+        require_living_ranks();
+    }
+
+    /// No call may wait for a rank whose program has ended.
+    void require_living_ranks() {
+        const std::vector<int> ended = ranks_if([](const Rank& one) { return one.has_ended; });
+        const std::vector<int> waiting = ranks_if([](const Rank& one) { return bool(one.call); });
+        if (ended.empty() || waiting.empty()) {
+            return;
+        }
+        throw LaunchError("RT-E47",
+                          detail::concat(launch::ranks_named(waiting), " called ",
+                                         function_of(waiting.front()), "(), but ",
+                                         launch::ranks_named(ended), " ended after ",
+                                         at(ended.front()).answered,
+                                         at(ended.front()).answered == 1 ? " call" : " calls",
+                                         "; all ranks must make the same calls of report() and "
+                                         "collective functions"));
+    }
+
+    [[nodiscard]] std::string function_of(int rank) {
+        const auto* const meet = std::get_if<Meet>(&*at(rank).call);
+        return meet != nullptr ? meet->function : "report";
+    }
+
+    void require_same_function() {
+        for (int rank = 1; rank < size(); ++rank) {
+            if (function_of(rank) != function_of(0)) {
+                throw LaunchError("RT-E47",
+                                  detail::concat("rank 0 called ", function_of(0), "(), but rank ",
+                                                 rank, " called ", function_of(rank),
+                                                 "(); all ranks must make the same calls of "
+                                                 "report() and collective functions"));
+            }
+        }
+    }
+
+    void meet() {
+        std::string text;
+        for (int rank = 0; rank < size() && text.empty(); ++rank) {
+            text = std::get<Meet>(*at(rank).call).text;
+        }
+        answer([&](std::int64_t call) { return launch::event::Met{call, text}; });
+    }
+
+    void report() {
+        std::vector<std::vector<std::string>> files;
+        bool have_files = false;
+        for (int rank = 0; rank < size(); ++rank) {
+            const Report& one = report_of(rank);
+            require_success(rank, one.code, one.error);
+            have_files = have_files || one.has_files;
+            files.push_back(one.files);
+        }
+        book_.begin_report(report_of(0).metrics);
+        if (!have_files) {
+            say_reported(book_.record(report_of(0).metrics));
+            return;
+        }
+        checkpoint_ = book_.stage(report_of(0).checkpoint);
+        const detail::FileOwners owners(std::move(files));
+        for (int rank = 0; rank < size(); ++rank) {
+            answers_.events.emplace_back(
+                rank, launch::event::Store{.call = at(rank).answered,
+                                           .run = book_.directory().location().path,
+                                           .attempt = book_.attempt(),
+                                           .checkpoint = checkpoint_,
+                                           .files = owners.copied_by(rank),
+                                           .shared = owners.shared_by(rank)});
+        }
+    }
+
+    void keep(int rank, const launch::event::Stored& stored) {
+        if (checkpoint_.empty() || at(rank).stored || stored.call != at(rank).answered) {
+            refuse(rank, stored.call);
+            return;
+        }
+        at(rank).stored = stored;
+        if (std::ranges::all_of(ranks_, [](const Rank& one) { return one.stored.has_value(); })) {
+            commit();
+        }
+    }
+
+    void commit() {
+        std::vector<boost::json::object> shared;
+        Config metadata;
+        for (int rank = 0; rank < size(); ++rank) {
+            require_success(rank, at(rank).stored->code, at(rank).stored->error);
+            shared.push_back(at(rank).stored->shared);
+            for (const auto& item : report_of(rank).metadata) { // lower ranks win
+                metadata.emplace(item.key(), item.value());
+            }
+        }
+        detail::require_equal_files(shared);
+        const std::int64_t iteration =
+            book_.commit(checkpoint_, size(), report_of(0).metrics, metadata);
+        answers_.saved = launch::event::Saved{checkpoint_, iteration};
+        checkpoint_.clear();
+        say_reported(iteration);
+    }
+
+    [[nodiscard]] const Report& report_of(int rank) { return std::get<Report>(*at(rank).call); }
+
+    static void require_success(int rank, const std::string& code, const std::string& error) {
+        if (!code.empty()) {
+            detail::throw_error({.code = ErrorCode::parse(code),
+                                 .message = detail::concat("rank ", rank, ": ", error)});
+        }
+    }
+
+    void say_reported(std::int64_t iteration) {
+        const std::string newest = book_.newest() ? book_.newest()->path.string() : "";
+        answer([&](std::int64_t call) { return launch::event::Reported{call, iteration, newest}; });
+    }
+
+    /// Fails the calls that wait.
+    void fail(const Failure& why) {
+        if (!checkpoint_.empty()) {
+            book_.give_up(std::exchange(checkpoint_, ""));
+        }
+        answers_ = {};
+        answer([&](std::int64_t call) {
+            return launch::event::CallFailed{call, why.code.text(), why.message};
+        });
+    }
+
+    /// Answers all calls that wait.
+    template <class Make>
+    void answer(Make make) {
+        for (int rank = 0; rank < size(); ++rank) {
+            Rank& one = at(rank);
+            one.stored.reset();
+            if (one.call) {
+                one.call.reset();
+                answers_.events.emplace_back(rank, make(one.answered++));
+            }
+        }
+    }
+
+    template <class Condition>
+    [[nodiscard]] std::vector<int> ranks_if(Condition condition) {
+        std::vector<int> found;
+        for (int rank = 0; rank < size(); ++rank) {
+            if (condition(at(rank))) {
+                found.push_back(rank);
+            }
+        }
+        return found;
+    }
+
+    [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
+
+    RunBook& book_;
+    std::vector<Rank> ranks_;
+    std::string checkpoint_; ///< which the ranks store; empty: none
+    launch::CallAnswers answers_;
+};
+
+} // namespace rtrain::program

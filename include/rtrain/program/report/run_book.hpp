@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// RunBook: the directory of a program's run, as the driver writes it: reports, checkpoints, and
+/// what observers make of them.
+#pragma once
+
+#include <rtrain/base/console.hpp>
+#include <rtrain/base/error.hpp>
+#include <rtrain/base/json.hpp>
+#include <rtrain/checkpoint/checkpoint.hpp>
+#include <rtrain/checkpoint/layout/contents.hpp>
+#include <rtrain/checkpoint/layout/verify.hpp>
+#include <rtrain/checkpoint/store/staging.hpp>
+#include <rtrain/checkpoint/store/store.hpp>
+#include <rtrain/config/config.hpp>
+#include <rtrain/journal/log_files.hpp>
+#include <rtrain/journal/observers.hpp>
+#include <rtrain/journal/report_lines.hpp>
+#include <rtrain/journal/result.hpp>
+#include <rtrain/journal/run_log.hpp>
+#include <rtrain/run/config_differences.hpp>
+#include <rtrain/run/resumable.hpp>
+#include <rtrain/run/run_directory.hpp>
+#include <rtrain/run/score_check.hpp>
+#include <rtrain/storage/locate.hpp>
+#include <rtrain/track/delivery/trackers.hpp>
+#include <rtrain/track/page/run_report.hpp>
+
+#include <boost/json/value.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rtrain::program {
+
+/// Writes a report's line before the checkpoint that belongs to it, as RunJournal does. Used by one
+/// thread. A run that reports nothing has no more files than result.json and params.json.
+class RunBook {
+public:
+    /// Takes the run's directory, and removes the error of an earlier run. `run` has a name;
+    /// arguments outlive this object. Throws StorageError [RT-S1], [RT-S7], ConfigError [RT-C50].
+    RunBook(const RunConfig& run, const Config& config)
+        : run_(run), directory_(detail::run_location(run, run.name), track::logs_of(run)),
+          attempt_(detail::new_attempt()),
+          report_(std::make_shared<track::RunReport>(run.checkpoint)),
+          log_(directory_.log_directory(), config) {
+        directory_.take(attempt_);
+        if (run.resume != Resume::always) {
+            require_same(config);
+        }
+        directory_.location().filesystem.remove(directory_.path_of(track::error_file));
+        observers_.add(report_);
+        observers_.add(std::make_shared<track::Trackers>(run.trackers, config));
+        observers_.add(std::make_shared<ScoreCheck>(run.checkpoint));
+    }
+    RunBook(const RunBook&) = delete;
+    RunBook& operator=(const RunBook&) = delete;
+
+    /// Call before each start of the ranks, after all earlier ones have ended: resumes after the
+    /// newest intact checkpoint that is not in `skip`. Throws CheckpointError [RT-K1, RT-K2],
+    /// StorageError.
+    void begin(const std::vector<std::string>& skip, int ranks) {
+        attempt_ = detail::new_attempt(); // ranks of an earlier start may still write
+        directory_.write(checkpoint::Staging::attempt_file, attempt_);
+        store_.emplace(checkpoint::Staging(directory_.location(), attempt_, directory_.scratch(),
+                                           run_.transfer, /*first_list=*/0),
+                       run_.checkpoint);
+        store_->open();
+        const Config last = find_newest(skip);
+        const auto ignore = [](const Config&) {};
+        if (auto set_aside = log_.open(newest_ ? &last : nullptr, ignore)) {
+            directory_.add_log(std::move(*set_aside));
+        }
+        directory_.publish_logs();
+        report_->describe({.ranks = ranks});
+        is_started_ = false;
+        if (newest_) {
+            tell_start();
+        }
+    }
+
+    [[nodiscard]] const RunDirectory& directory() const noexcept { return directory_; }
+    /// Identifies the current start.
+    [[nodiscard]] const std::string& attempt() const noexcept { return attempt_; }
+    /// The newest checkpoint.
+    [[nodiscard]] const std::optional<Checkpoint>& newest() const noexcept { return newest_; }
+
+    /// Checks a report, and sets its time to now. Throws ConfigError [RT-C10], [RT-C75],
+    /// StorageError [RT-S16], [RT-S17].
+    void begin_report(const Config& metrics) {
+        directory_.require_same();
+        store_->staging().require_current();
+        track::require_metric_names(metrics);
+        log_.begin_report();
+        (void)log_.complete(metrics, std::nullopt);
+    }
+
+    /// Records the report that has begun. Returns its number.
+    std::int64_t record(const Config& metrics) {
+        append(log_.complete(metrics, std::nullopt));
+        return log_.iteration();
+    }
+
+    /// Creates the directory into which ranks copy the files of the next checkpoint. Returns its
+    /// name. Throws CheckpointError [RT-K9], ConfigError [RT-E48].
+    [[nodiscard]] std::string stage(const std::string& wished) const {
+        if (!directory_.is_local()) {
+            throw ConfigError("RT-E48",
+                              detail::concat("checkpoints of a program need a directory that all "
+                                             "ranks see, but the storage is ",
+                                             directory_.uri(), "; pass a path as --storage"));
+        }
+        track::require_free_name(track::names_in_use(run_), wished);
+        const std::string name = store_->next_name(wished);
+        store_->staging().stage(name, 0);
+        return name;
+    }
+
+    /// Records the report that has begun, and commits what all ranks have staged for `name`.
+    /// Returns the report's number.
+    std::int64_t commit(const std::string& name, int ranks, const Config& metrics,
+                        const Config& metadata) {
+        const checkpoint::Staging& staging = store_->staging();
+        checkpoint::Contents contents = staging.collect(name, ranks, {}, std::stop_token());
+        if (!metadata.empty()) {
+            Checkpoint(staging.directory_of(name, 0)).update_metadata(metadata);
+        }
+        const Config line = log_.complete(metrics, name);
+        append(line);
+        store_->commit(name, ranks, std::move(contents), line);
+        newest_ = store_->checkpoint(name);
+        observers_.saved({.checkpoint = name, .line = line});
+        return log_.iteration();
+    }
+
+    /// Removes what was staged.
+    void give_up(const std::string& name) noexcept {
+        try {
+            store_->give_up(name, 0);
+        } catch (const std::exception& error) { // the next start removes it
+            console::warn("could not remove the files of %s: %s", name.c_str(), error.what());
+        }
+    }
+
+    /// Call after the last rank has ended. `failure`: why the run has failed.
+    void end(track::Ended::How how, const std::optional<Failure>& failure) {
+        const bool pauses = how == track::Ended::How::preempted;
+        if (failure) {
+            write_error(*failure);
+        }
+        if (is_started_ && how != track::Ended::How::failed) {
+            observers_.closing({.pauses = pauses});
+        }
+        directory_.publish_logs();
+        if (!is_started_) {
+            return;
+        }
+        std::optional<Result> result;
+        if (how == track::Ended::How::finished) {
+            result = Result::from_path(directory_.location().path, run_.storage_filesystem);
+        }
+        observers_.ended({.how = how,
+                          .message = failure ? failure->message : "",
+                          .result = result ? &*result : nullptr});
+    }
+
+private:
+    /// A run that has reported nothing may change.
+    void require_same(const Config& config) const {
+        const std::string file = directory_.path_of(track::params_file);
+        const auto& files = directory_.location().filesystem;
+        if (!detail::has_left_something(directory_) || !files.exists(file)) {
+            return;
+        }
+        boost::json::value was;
+        try {
+            was = json::parse(files.read(file));
+        } catch (const std::invalid_argument&) { // damaged
+            return;
+        }
+        const boost::json::value is = json::parse(json::serialize(config));
+        std::vector<std::string> found;
+        detail::add_differences(found, "", &was, &is);
+        detail::require_no_differences(directory_, found);
+    }
+
+    /// Returns the line of the newest intact checkpoint.
+    [[nodiscard]] Config find_newest(const std::vector<std::string>& skip) {
+        newest_.reset();
+        for (const std::string& name : detail::names_to_resume_from(*store_, skip)) {
+            const Checkpoint candidate = store_->checkpoint(name);
+            try {
+                checkpoint::verify(candidate.as_directory());
+            } catch (const CheckpointError& error) {
+                store_->reject(name, error.message());
+                continue;
+            }
+            newest_ = candidate;
+            break;
+        }
+        detail::warn_of_damage(*store_, newest_);
+        for (const auto& item : store_->listing().committed) {
+            if (newest_ && item.name == newest_->path.filename()) {
+                return item.metrics;
+            }
+        }
+        return {};
+    }
+
+    void tell_start() {
+        is_started_ = true;
+        observers_.started({.name = directory_.name(),
+                            .location = directory_.uri(),
+                            .directory = directory_.location(),
+                            .attempt = attempt_,
+                            .resumed = newest_.has_value(),
+                            .logs = directory_.log_directory(),
+                            .log_size = log_.size(),
+                            .iteration = log_.iteration(),
+                            .checkpoint = newest_ ? newest_->path.filename().string() : "",
+                            .checkpoints = store_->listing().committed});
+    }
+
+    void append(const Config& line) {
+        if (!is_started_) {
+            tell_start();
+        }
+        log_.append(line);
+        observers_.reported({.line = line, .log_size = log_.size()});
+    }
+
+    void write_error(const Failure& failure) const {
+        try {
+            directory_.write(track::error_file, json::serialize({{"code", failure.code.text()},
+                                                                 {"message", failure.message}}));
+        } catch (const std::exception& error) { // the storage itself may have failed
+            console::warn("%s was not written: %s", track::error_file, error.what());
+        }
+    }
+
+    const RunConfig& run_;
+    RunDirectory directory_;
+    std::string attempt_;
+    std::shared_ptr<track::RunReport> report_;
+    track::RunLog log_;
+    track::Observers observers_;
+    std::optional<checkpoint::Store> store_; ///< of the current start
+    std::optional<Checkpoint> newest_;
+    bool is_started_ = false; ///< the observers know of the current start
+};
+
+} // namespace rtrain::program
