@@ -172,6 +172,19 @@ TEST_CASE("CreatorTrainer.calls_within_a_call_are_refused" * doctest::timeout(30
     CHECK(code == "RT-F35"); // the ranks run in a thread of their own
 }
 
+TEST_CASE("CreatorTrainer.is_refused_in_a_training_function" * doctest::timeout(300)) {
+    const test::Directory directory("creators-inside");
+    const auto given = options(directory.path(), "inside", [](const Config&) { return rows(); });
+    std::string code;
+    Trainer<>{
+        {.run = {.name = "outside", .storage_path = directory.path(), .console = {.verbose = 0}}}}
+        .fit([&](auto& worker) {
+            code = code_of([&] { CreatorTrainer trainer{given}; });
+            worker.report({{"done", true}});
+        });
+    CHECK(code == "RT-C23");
+}
+
 TEST_CASE("CreatorTrainer.a_stopped_run_trains_no_further" * doctest::timeout(300)) {
     const test::Directory directory("creators-stop");
     auto given = options(directory.path(), "run", [](const Config&) { return rows(); });
