@@ -180,7 +180,7 @@ TEST_CASE("CreatorTrainer.is_refused_in_a_training_function" * doctest::timeout(
         {.run = {.name = "outside", .storage_path = directory.path(), .console = {.verbose = 0}}}}
         .fit([&](auto& worker) {
             code = code_of([&] { CreatorTrainer trainer{given}; });
-            worker.report({{"done", true}});
+            worker.report({{"refused", !code.empty()}});
         });
     CHECK(code == "RT-C23");
 }
