@@ -169,7 +169,7 @@ TEST_CASE("CreatorTrainer.calls_within_a_call_are_refused" * doctest::timeout(30
         .run = {.name = "run", .storage_path = directory.path(), .console = {.verbose = 0}}}};
     within = [&] { (void)trainer.train(); };
     (void)trainer.train({.num_steps = 1});
-    CHECK(code == "RT-F35"); // the ranks run in a thread of their own
+    CHECK(code == "RT-F35"); // the run has its own thread
 }
 
 TEST_CASE("CreatorTrainer.is_refused_in_a_training_function" * doctest::timeout(300)) {
