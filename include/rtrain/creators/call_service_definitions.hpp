@@ -220,6 +220,9 @@ RTRAIN_DOOR void CallService::end_epoch_of(const launch::Call& call, int epoch, 
     Config metrics = progress_.answer;
     metrics["epoch"] = epoch;
     settings_.saves_every_call ? worker_.report(metrics, state_) : worker_.report(metrics);
+    if (ProcessContext::current().notice.agreed()) { // a report of metrics alone saves nothing
+        worker_.save(state_);
+    }
 }
 
 RTRAIN_DOOR launch::CallReply CallService::validate(const launch::Call& call) {
