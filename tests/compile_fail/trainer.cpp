@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the whole library must refuse, in one translation unit because its headers take long: each
 // mistake in a function of its own, and no error elsewhere (errors.py).
+#include <rtrain/creators/data.hpp>
 #include <rtrain/fit.hpp>
 #include <rtrain/trainer.hpp>
 #include <rtrain/tuner.hpp>
@@ -9,6 +10,7 @@
 
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 using rtrain::Config;
@@ -234,4 +236,7 @@ void undescribed_config_of_a_module(Trainer& trainer) {
 void no_test_step(const rtrain::Checkpoint& best) {
     const rtrain::Fit<Module> fit{{.max_epochs = 2}};
     (void)fit.test(best); // error: [RT-F9]
+}
+void three_parts_of_data() {
+    (void)rtrain::detail::in_two_parts(std::tuple(1, 2, 3)); // error: [RT-F42]
 }

@@ -43,8 +43,10 @@ int number(const std::string& name, int otherwise) {
     return text.empty() ? otherwise : std::stoi(text);
 }
 
-/// Does something once, in the step of --kill=RANK:STEP or --stop=RANK:STEP.
-void disturb(int rank, int step) {
+/// Does something once, in the step of --kill=RANK:STEP or --stop=RANK:STEP; STEP -N: in
+/// its N-th save; the first is one that rtrain tries.
+void disturb(int step) {
+    const int rank = rtrain::launch::rank().value_or(0);
     for (const auto& [name, signal] : {std::pair("kill", SIGKILL), std::pair("stop", SIGSTOP)}) {
         const std::filesystem::path done = option("storage") + "/" + name;
         if (option(name) == std::to_string(rank) + ":" + std::to_string(step) &&
@@ -60,10 +62,13 @@ struct NetImpl : torch::nn::Module {
     torch::nn::Dropout dropout = register_module("dropout", torch::nn::Dropout(0.1));
     torch::nn::Linear out = register_module("out", torch::nn::Linear(8, 1));
     int steps = 0;
+    mutable int saves = 0;
     torch::Tensor forward(const torch::Tensor& x) {
-        disturb(rtrain::launch::rank().value_or(0), ++steps);
+        disturb(++steps);
         return out(dropout(torch::relu(in(x))));
     }
+    void save(rtrain::StateWriter& /*out*/) const { disturb(-(++saves)); }
+    void load(const rtrain::StateReader& /*in*/) {}
 };
 TORCH_MODULE(Net);
 
@@ -86,6 +91,10 @@ auto options(const std::string& name, Backend backend) {
                 }
                 if (option("model") == "throws" && rtrain::launch::rank() == 1) {
                     throw std::runtime_error("no model here");
+                }
+                if (option("model") == "large") {
+                    net->in = net->replace_module("in", torch::nn::Linear(3, 16));
+                    net->out = net->replace_module("out", torch::nn::Linear(16, 1));
                 }
                 if (option("model") == "wide" && rtrain::launch::rank() == 1) {
                     net->out = net->replace_module("out", torch::nn::Linear(8, 2));
@@ -114,7 +123,8 @@ auto options(const std::string& name, Backend backend) {
                 .failure = {.max_failures = number("failures", 0),
                             .hang = {.idle_s = 5, .stopped_s = 2}},
                 .console = {.verbose = 0}},
-        .threads_per_worker = 1};
+        .threads_per_worker = 1,
+        .save_every_call = option("save_every_call") == "no" ? std::optional(false) : std::nullopt};
 }
 
 /// All ranks have the same values; rank 0 prints them.
@@ -231,7 +241,8 @@ int run(int count, char** words, Backend backend) {
     std::map<std::string, std::unique_ptr<Trainer>> trainers;
     std::string current = "run";
     for (int i = 1; i < count; ++i) {
-        const std::string word = words[i];
+        const bool differs = i == number("odd", -1) && rtrain::launch::rank() == 1;
+        const std::string word = differs ? "validate" : words[i];
         const std::size_t colon = std::min(word.find(':'), word.size());
         const std::string name = word.substr(0, colon);
         const std::string argument = word.substr(std::min(colon + 1, word.size()));

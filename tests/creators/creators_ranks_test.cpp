@@ -16,6 +16,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -148,6 +149,50 @@ TEST_CASE("CreatorTrainable.steps_are_train_and_validate" * doctest::timeout(300
     CHECK(result.metrics_history[0].at("train_loss").to_number<double>() == trained.train_loss);
     CHECK(result.metrics_history[0].at("validation_loss").to_number<double>() ==
           trainer.validate().validation_loss);
+}
+
+TEST_CASE("CreatorTrainer.calls_within_a_call_are_refused" * doctest::timeout(300)) {
+    const test::Directory directory("creators-nested");
+    std::function<void()> within;
+    std::string code;
+    CreatorTrainer trainer{CreatorOptions{
+        .model_creator = [](const Config&) { return make_model(); },
+        .data_creator = [](const Config&) { return rows(); },
+        .loss_creator =
+            [&](const Config&) {
+                return [&](const at::Tensor& output, const at::Tensor& target) {
+                    code = code_of(within);
+                    return torch::mse_loss(output, target);
+                };
+            },
+        .batch_size = 8,
+        .run = {.name = "run", .storage_path = directory.path(), .console = {.verbose = 0}}}};
+    within = [&] { (void)trainer.train(); };
+    (void)trainer.train({.num_steps = 1});
+    CHECK(code == "RT-F35"); // the run has its own thread
+}
+
+TEST_CASE("CreatorTrainer.is_refused_in_a_training_function" * doctest::timeout(300)) {
+    const test::Directory directory("creators-inside");
+    const auto given = options(directory.path(), "inside", [](const Config&) { return rows(); });
+    std::string code;
+    Trainer<>{
+        {.run = {.name = "outside", .storage_path = directory.path(), .console = {.verbose = 0}}}}
+        .fit([&](auto& worker) {
+            code = code_of([&] { CreatorTrainer trainer{given}; });
+            worker.report({{"refused", !code.empty()}});
+        });
+    CHECK(code == "RT-C23");
+}
+
+TEST_CASE("CreatorTrainer.a_stopped_run_trains_no_further" * doctest::timeout(300)) {
+    const test::Directory directory("creators-stop");
+    auto given = options(directory.path(), "run", [](const Config&) { return rows(); });
+    given.run.stop = stop::MaxIterations{2};
+    CreatorTrainer trainer{given};
+    CHECK(trainer.train({.epochs = 5}).batch_processed == 64); // two epochs
+    CHECK(code_of([&] { (void)trainer.train(); }) == "RT-F40");
+    CHECK(trainer.get_model()->weight.numel() == 2);
 }
 
 TEST_CASE("CreatorOptions.bad_values_are_errors") {

@@ -184,6 +184,14 @@ class Calls(Creators):
         self.assertIn("RT-K", lines[2])
         self.assertIn("RT-F41", lines[4])
         self.assertEqual([lines[1], lines[3]], self.answers("train", "train"))
+        self.answers("train", f"save:{self.directory / 'large'}", model="large")
+        lines = self.answers("train", f"restore:{self.directory / 'large'}", "train")
+        self.assertIn("RT-K3", lines[1])
+        self.assertEqual([lines[0], lines[2]], self.answers("train", "train"))
+        odd = "".join(self.answers("train", "train", ranks=2, odd=5))
+        self.assertIn("RT-F31", odd)
+        self.assertIn("train", odd)
+        self.assertIn("validate", odd)
         (self.directory / "file").write_text("mine")
         self.assertIn("RT-F39", self.answers(f"save:{self.directory / 'file'}")[0])
         self.assertEqual("mine", (self.directory / "file").read_text())
@@ -249,7 +257,15 @@ class Kills(Calls):
         for step in (3, 12, 14):  # in the first train(), in validate(), in the third train()
             with self.subTest(step=step):
                 self.assertEqual(whole, self.answers(*CALLS, failures=1, kill=f"1:{step}"))
-        self.assertEqual(whole, self.answers(*CALLS, failures=1, kill="0:12", save="no"))
+        self.assertEqual(whole, self.answers(*CALLS, failures=1, kill="0:12"))
+        path = self.directory / "saved"
+        calls = ["train", f"save:{path}", "train"]
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                shutil.rmtree(path, ignore_errors=True)
+                lines = self.answers(*calls, failures=1, save_every_call="no", kill=f"{rank}:-2")
+                self.assertEqual([whole[0], f" save:{path}", whole[2]], lines)
+                self.assertTrue((path / "manifest.json").exists())
 
     def test_a_rank_killed_between_calls(self):
         there, further = self.directory / "there", self.directory / "further"
@@ -276,23 +292,21 @@ class Kills(Calls):
         self.assertEqual(self.answers(*CALLS), process.out.splitlines())
 
     def test_preempted_within_a_call_and_between_calls(self):
-        whole = self.answers("train", "validate", "train", "train")
-        for calls in (["train", "touch:there", "validate", "train", "train"],
-                      ["train", "touch:there", "sleep:60", "validate", "train", "train"]):
+        for number, pause, rest in ((signal.SIGTERM, [], ["train:4000", "validate"]),  # in the long call
+                                    (signal.SIGINT, ["sleep:60"], ["validate", "train"])):
+            whole = self.answers("train", *rest)
             for ranks in (0, 2):
-                with self.subTest(calls=calls, ranks=ranks):
+                with self.subTest(rest=rest, ranks=ranks):
                     there = self.directory / "there"
                     there.unlink(missing_ok=True)
-                    storage = self.directory / f"{len(calls)}-{ranks}"
-                    process = self.start(*calls, storage=storage, ranks=ranks)
+                    storage = self.directory / f"{number}-{ranks}"
+                    process = self.start("train", "touch:there", *pause, *rest, storage=storage, ranks=ranks)
                     wait_until(there.exists)
                     for target in ranks_of(process.pid).values() if ranks else [process.pid]:
-                        os.kill(target, signal.SIGTERM)
+                        os.kill(target, number)
                     self.end(process)
-                    is_late = process.returncode == 0 and len(calls) == 5  # all calls were answered
-                    self.assertTrue(is_late or process.returncode == 75, process.err)
-                    lines = self.answers("train", "validate", "train", "train", storage=storage, ranks=ranks)
-                    self.assertEqual(whole, lines)
+                    self.assertEqual(75, process.returncode, process.err)
+                    self.assertEqual(whole, self.answers("train", *rest, storage=storage, ranks=ranks))
 
     def test_main_killed_at_random(self):
         whole = self.answers(*CALLS)

@@ -247,6 +247,14 @@ void note(const std::string& text) {
     seen().hooks.push_back(text);
 }
 
+/// The hooks of a stage; OF_STEP and OF_BATCH define one.
+#define OF_STAGE(stage)                                                                            \
+    OF_STEP(on_##stage##_start)                                                                    \
+    OF_STEP(on_##stage##_end)                                                                      \
+    OF_STEP(on_##stage##_epoch_start)                                                              \
+    OF_STEP(on_##stage##_epoch_end)                                                                \
+    OF_BATCH(on_##stage##_batch_start)                                                             \
+    OF_BATCH(on_##stage##_batch_end)
 #define OF_STEP(name)                                                                              \
     void name(Step& /*step*/) {                                                                    \
         note("module " #name);                                                                     \
@@ -284,30 +292,10 @@ struct Logging : torch::nn::Module {
     OF_STEP(teardown)
     OF_STEP(on_fit_start)
     OF_STEP(on_fit_end)
-    OF_STEP(on_train_start)
-    OF_STEP(on_train_end)
-    OF_STEP(on_train_epoch_start)
-    OF_STEP(on_train_epoch_end)
-    OF_BATCH(on_train_batch_start)
-    OF_BATCH(on_train_batch_end)
-    OF_STEP(on_validation_start)
-    OF_STEP(on_validation_end)
-    OF_STEP(on_validation_epoch_start)
-    OF_STEP(on_validation_epoch_end)
-    OF_BATCH(on_validation_batch_start)
-    OF_BATCH(on_validation_batch_end)
-    OF_STEP(on_test_start)
-    OF_STEP(on_test_end)
-    OF_STEP(on_test_epoch_start)
-    OF_STEP(on_test_epoch_end)
-    OF_BATCH(on_test_batch_start)
-    OF_BATCH(on_test_batch_end)
-    OF_STEP(on_predict_start)
-    OF_STEP(on_predict_end)
-    OF_STEP(on_predict_epoch_start)
-    OF_STEP(on_predict_epoch_end)
-    OF_BATCH(on_predict_batch_start)
-    OF_BATCH(on_predict_batch_end)
+    OF_STAGE(train)
+    OF_STAGE(validation)
+    OF_STAGE(test)
+    OF_STAGE(predict)
     OF_STEP(on_after_backward)
     void on_before_zero_grad(torch::optim::Optimizer& /*optimizer*/, Step& /*step*/) {
         note("module on_before_zero_grad");
@@ -363,30 +351,10 @@ struct LoggingCallback {
     OF_STEP(on_fit_end)
     OF_STEP(on_sanity_check_start)
     OF_STEP(on_sanity_check_end)
-    OF_STEP(on_train_start)
-    OF_STEP(on_train_end)
-    OF_STEP(on_train_epoch_start)
-    OF_STEP(on_train_epoch_end)
-    OF_BATCH(on_train_batch_start)
-    OF_BATCH(on_train_batch_end)
-    OF_STEP(on_validation_start)
-    OF_STEP(on_validation_end)
-    OF_STEP(on_validation_epoch_start)
-    OF_STEP(on_validation_epoch_end)
-    OF_BATCH(on_validation_batch_start)
-    OF_BATCH(on_validation_batch_end)
-    OF_STEP(on_test_start)
-    OF_STEP(on_test_end)
-    OF_STEP(on_test_epoch_start)
-    OF_STEP(on_test_epoch_end)
-    OF_BATCH(on_test_batch_start)
-    OF_BATCH(on_test_batch_end)
-    OF_STEP(on_predict_start)
-    OF_STEP(on_predict_end)
-    OF_STEP(on_predict_epoch_start)
-    OF_STEP(on_predict_epoch_end)
-    OF_BATCH(on_predict_batch_start)
-    OF_BATCH(on_predict_batch_end)
+    OF_STAGE(train)
+    OF_STAGE(validation)
+    OF_STAGE(test)
+    OF_STAGE(predict)
     OF_STEP(on_after_backward)
     void on_before_zero_grad(Logging& /*module*/, torch::optim::Optimizer& /*optimizer*/,
                              Step& /*step*/) {
@@ -411,6 +379,7 @@ struct LoggingCallback {
 };
 #undef OF_STEP
 #undef OF_BATCH
+#undef OF_STAGE
 
 /// Lightning's hooks in each of its trainings.
 std::map<std::string, std::vector<std::string>> lightnings() {

@@ -415,6 +415,8 @@ TEST_CASE("Boosting.margins_and_bounds_of_labels_are_learned_from" * doctest::ti
     CHECK(times.index({a > 0}).mean().item<double>() > times.index({a < 0}).mean().item<double>());
 }
 
+namespace {
+
 template <class Library>
 void check_custom_loop() {
     const test::Directory directory("boosting");
@@ -434,6 +436,9 @@ void check_custom_loop() {
     });
     CHECK(result.metrics_history.size() == 8);
 }
+
+} // namespace
+
 TEST_CASE("Boosting.loops_over_rounds_are_also_the_callers" * doctest::timeout(120)) {
     check_custom_loop<gbdt::xgboost::Library>();
     check_custom_loop<gbdt::lightgbm::Library>();

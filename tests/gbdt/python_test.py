@@ -157,7 +157,7 @@ def free_ports(count):
 
 
 def compare_ranks(program, directory, ranks):
-    """Several ranks beside as many processes of Python."""
+    """Several ranks next to the same number of Python processes."""
     run(program, directory, ranks)
     tables = tables_of(directory)
     tracker = RabitTracker(n_workers=ranks, host_ip="127.0.0.1", sortby="task")
@@ -175,7 +175,7 @@ def compare_ranks(program, directory, ranks):
 
 
 def compare(program, directory):
-    """One rank beside Python, and models in both directions."""
+    """One rank next to Python, and models passed in both directions."""
     run(program, directory)
     tables = tables_of(directory)
     valid = tables["valid"][0]

@@ -384,7 +384,7 @@ TEST_CASE("Program.ranks_join_and_leave_within_a_range" * doctest::timeout(120))
     options.scaling = {.num_workers = {2, 4},
                        .mpirun_args = {"--hostfile", hosts},
                        .elastic_resize_monitor_interval_s = 0.05};
-    options.run.failure.max_failures = 1; // joining is no failure
+    options.run.failure.max_failures = 1; // joining is not a failure
     options.run.failure.preemption_grace_s = 0;
     (void)ProgramTrainer(options).fit();
     CHECK(storage::read_file(storage.path() / "1") == "2\n4\n3\n");

@@ -247,22 +247,23 @@ class Shell(Run):
             following[int(found[1])] += 1
         self.assertEqual([100000] * 4, following)
 
-    def test_exec_under_mpirun(self):
-        words = ["mpirun", "--oversubscribe", "-n", "3", TOOL, "exec", "--", "sh", "-c",
-                 "echo $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $MASTER_PORT; exit $((RANK / 2 * 6))"]
-        run = self.end(self.start(tool=words))
+    def lines_of_exec(self, *launcher, script):
+        """The lines of the ranks in order, the last of which exits with 6, and their MASTER_PORT."""
+        run = self.end(self.start(tool=[*launcher, TOOL, "exec", "--", "sh", "-c", script]))
         self.check(run, 6)
         lines = sorted(run.out.splitlines())
-        port = lines[0].split()[-1]
+        return lines, lines[0].split()[-1]
+
+    def test_exec_under_mpirun(self):
+        lines, port = self.lines_of_exec(
+            "mpirun", "--oversubscribe", "-n", "3",
+            script="echo $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $MASTER_PORT; exit $((RANK / 2 * 6))")
         self.assertEqual([f"{rank} 3 {rank} 127.0.0.1 {port}" for rank in range(3)], lines)
 
     def test_exec_under_srun(self):
-        words = [sys.executable, HERE / "srun.py", "localhost:3", TOOL, "exec", "--", "sh", "-c",
-                 "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT; exit $((RANK * 3))"]
-        run = self.end(self.start(tool=words))
-        self.check(run, 6)
-        lines = sorted(run.out.splitlines())
-        port = lines[0].split()[-1]
+        lines, port = self.lines_of_exec(
+            sys.executable, HERE / "srun.py", "localhost:3",
+            script="echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT; exit $((RANK * 3))")
         self.assertEqual([f"{rank} 3 {rank} 3 127.0.0.1 {port}" for rank in range(3)], lines)
 
     def test_exec_needs_help_on_several_machines(self):

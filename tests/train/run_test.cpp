@@ -279,7 +279,9 @@ TEST_CASE("Run.two_at_once_in_one_directory_are_refused") {
         other.acquire(directory.path() / "r");
         CHECK(code() == "RT-S7");
         launch::Session& session = launch::Session::of_this_process();
-        CHECK(code_of([&] { detail::require_free({session, 1000}, options.run); }) == "RT-S7");
+        CHECK(code_of([&] {
+                  rtrain::detail::require_free({session, 1000}, options.run);
+              }) == "RT-S7");
     }
     CHECK(code().empty());
     Local(options).fit([&](auto&) { CHECK(code() == "RT-C23"); }); // in this process

@@ -76,7 +76,7 @@ RTRAIN_DOOR CallService::Next CallService::perform(const launch::Call& call,
         return Next::call;
     }
     const std::string_view name = call.name;
-    if (name == "shutdown") {
+    if (name == launch::shutdown_call) {
         calls_.answer({.number = call.number});
         return Next::end;
     }
@@ -108,19 +108,19 @@ RTRAIN_DOOR std::optional<launch::Call> CallService::wait() const {
     }
 }
 
+[[nodiscard]] inline launch::Call call_in(const std::string& text) {
+    return launch::call_from(json::parse(text).as_object());
+}
+
 /// Returns the call that all ranks perform now. If one is preempted, all save, and leave the
 /// training function. *Collective.*
 RTRAIN_DOOR launch::Call CallService::next() {
     const auto call = wait();
-    const std::string mine =
-        call ? json::serialize(launch::CallRecord::to_json({*call, {.number = call->number}})) : "";
+    const std::string mine = call ? json::serialize(to_json(*call)) : "";
     const std::vector<std::string> texts = all_gather(ranks_, mine);
     if (std::ranges::find(texts, "") != texts.end()) {
         worker_.save(state_);
     }
-    const auto call_in = [](const std::string& text) {
-        return launch::CallRecord::answered_from(json::parse(text).as_object()).call;
-    };
     for (std::size_t rank = 1; rank < texts.size(); ++rank) {
         if (texts[rank] != texts[0]) {
             const launch::Call first = call_in(texts[0]);
@@ -157,10 +157,9 @@ RTRAIN_DOOR launch::Call CallService::missed_call() {
                                                "checkpoint contains it; start the run over under "
                                                "a new name"));
         }
-        text = json::serialize(launch::CallRecord::to_json(*known));
+        text = json::serialize(to_json(known->call));
     });
-    text = broadcast(ranks_, text, 0);
-    return launch::CallRecord::answered_from(json::parse(text).as_object()).call;
+    return call_in(broadcast(ranks_, text, 0));
 }
 
 /// Runs `action` on all ranks; empty if it succeeds on all. *Collective.*
@@ -221,6 +220,9 @@ RTRAIN_DOOR void CallService::end_epoch_of(const launch::Call& call, int epoch, 
     Config metrics = progress_.answer;
     metrics["epoch"] = epoch;
     settings_.saves_every_call ? worker_.report(metrics, state_) : worker_.report(metrics);
+    if (ProcessContext::current().notice.agreed()) { // a report of metrics alone saves nothing
+        worker_.save(state_);
+    }
 }
 
 RTRAIN_DOOR launch::CallReply CallService::validate(const launch::Call& call) {

@@ -27,15 +27,12 @@ class CallRecord;
 
 namespace detail {
 
-/// The call that shutdown() makes.
-inline constexpr const char* shutdown_call = "shutdown";
-
 class CallClient {
 public:
     /// Counts as one fit() call of the program. In a rank that was launched for it, serves the
     /// calls with `function`, and exits. `type`: names the function. Throws ConfigError [RT-C23]
     /// inside a training function.
-    CallClient(TrainerCore core, CallFunction function, std::string type);
+    CallClient(TrainerCore core, CallFunction function, const std::string& type);
     CallClient(const CallClient&) = delete;
     CallClient& operator=(const CallClient&) = delete;
     /// Like shutdown(), but warns instead of throwing.
@@ -70,7 +67,6 @@ private:
 
     TrainerCore core_;
     CallFunction function_;
-    std::string type_;
     int fit_ = 0;
     bool replays_ = false; ///< in a rank of a later run, or a helper
     std::int64_t number_ = 0;

@@ -85,9 +85,9 @@ private:
     CallClient& client_;
 };
 
-RTRAIN_DOOR CallClient::CallClient(TrainerCore core, CallFunction function, std::string type)
-    : core_(std::move(core)), function_(std::move(function)), type_(std::move(type)),
-      fit_(core_.begin_calls(function_, type_)), board_(std::make_unique<launch::CallBoard>()) {
+RTRAIN_DOOR CallClient::CallClient(TrainerCore core, CallFunction function, const std::string& type)
+    : core_(std::move(core)), function_(std::move(function)),
+      fit_(core_.begin_calls(function_, type)), board_(std::make_unique<launch::CallBoard>()) {
     launch::Session& session = core_.session();
     const auto run = session.run_of_calls(fit_);
     replays_ = run && (session.target() || !session.trial().empty());
@@ -232,7 +232,7 @@ RTRAIN_DOOR void CallClient::shutdown() {
         return;
     }
     try {
-        (void)board_->call({.number = number_ + 1, .name = shutdown_call});
+        (void)board_->call({.number = number_ + 1, .name = launch::shutdown_call});
     } catch (const PreemptionError& error) {
         leave_preempted(error);
     } catch (const std::exception&) { // reported below

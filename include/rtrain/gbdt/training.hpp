@@ -31,6 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -136,7 +137,7 @@ class RoundTraining {
 public:
     using Booster = typename Library::Booster;
 
-    /// *Collective.* Throws like train().
+    /// *Collective.* Throws like train(), which reads the data in the first round.
     template <class Worker>
     RoundTraining(Worker& worker, const Config& params, TrainOptions options)
         : worker_(worker), options_(std::move(options)) {
@@ -148,17 +149,20 @@ public:
         filename_ = options_.report.filename.empty() ? Library::filename : options_.report.filename;
         resume();
         if (ranks_->trains()) {
-            learner_ = std::make_unique<typename Library::Learner>(
-                input(parameters, datasets_of(worker, options_)));
+            make_learner_ = [this, parameters, data = datasets_of(worker, options_)] {
+                return std::make_unique<Learner>(input(parameters, data));
+            };
         }
     }
+    RoundTraining(const RoundTraining&) = delete;
+    RoundTraining& operator=(const RoundTraining&) = delete;
 
     /// The number of rounds so far, with those of the checkpoint.
     [[nodiscard]] int round() const noexcept { return round_; }
     /// Adds the trees of a round. *Collective.*
     void update() {
-        if (learner_) {
-            learner_->update(round_);
+        if (Learner* const it = learner()) {
+            it->update(round_);
             content_.clear();
         }
         ++round_;
@@ -166,11 +170,15 @@ public:
     }
     /// Returns the metrics of the data sets in `evals` after a round, on all ranks. *Collective.*
     [[nodiscard]] Metrics evaluate() {
-        const Metrics metrics = learner_ ? learner_->evaluate(round_ - 1) : Metrics();
+        Learner* const it = learner();
+        const Metrics metrics = it != nullptr ? it->evaluate(round_ - 1) : Metrics();
         return metrics_of(worker_.broadcast(json_of(metrics)));
     }
     /// Returns the model on all ranks. *Collective.*
     [[nodiscard]] Booster booster() {
+        if (round_ == 0) {
+            (void)learner(); // all ranks make theirs together
+        }
         return Booster(worker_.broadcast(worker_.rank() == 0 ? content() : std::string()));
     }
     /// The content of a model file; on rank 0.
@@ -185,6 +193,17 @@ public:
 
 private:
     using Value = typename Library::Value;
+    using Learner = typename Library::Learner;
+
+    /// Null on ranks that do not train. Made when first needed: a finished run reads no data.
+    [[nodiscard]] Learner* learner() {
+        if (make_learner_) {
+            const c10::NoGradGuard no_grad; // torch computes no gradients here
+            learner_ = make_learner_();
+            make_learner_ = nullptr;
+        }
+        return learner_.get();
+    }
 
     void resume() {
         if (const auto checkpoint = worker_.checkpoint()) {
@@ -232,9 +251,10 @@ private:
     TrainOptions options_;
     std::optional<TrainingRanks> ranks_;
     std::string filename_;
-    int round_ = 0;                    ///< the next one
-    std::string content_;              ///< of the model in that round, if it is known
-    std::unique_ptr<Learner> learner_; ///< null on ranks that do not train
+    int round_ = 0;       ///< the next one
+    std::string content_; ///< of the model in that round, if it is known
+    std::unique_ptr<Learner> learner_;
+    std::function<std::unique_ptr<Learner>()> make_learner_; ///< null once it was called
 };
 
 /// The loop over rounds of train(): reports, checkpoints and early stopping.

@@ -686,7 +686,7 @@ TEST_CASE("Tables.a_service_that_fails_is_asked_again_or_named") {
         CHECK(code(read("rows.csv")).starts_with("RT-S"));
     }
     server.faults("");
-    CHECK(code(opened).empty()); // it is read anew
+    CHECK(code(opened).empty()); // it is read again
     files.remove(path + "/csv/rows.csv");
     CHECK(code_of([&] {
               static_cast<void>(opened.rows(at::tensor({opened.size() - 1})));

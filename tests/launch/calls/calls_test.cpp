@@ -80,7 +80,7 @@ TEST_CASE("CallBoard.the_end_of_the_run_ends_a_call") {
     CHECK_THROWS_AS((void)board.call(call(1)), LaunchError);
     ranks.join();
     CHECK_THROWS_AS((void)board.call(call(2)), LaunchError);
-    CHECK(!board.end(std::make_exception_ptr(LaunchError("RT-L3", "again")))); // nobody waits
+    CHECK(!board.end(std::make_exception_ptr(LaunchError("RT-L3", "again")))); // no one is waiting
 }
 
 TEST_CASE("DriverCalls.a_rank_gets_calls_until_a_newer_one_comes") {

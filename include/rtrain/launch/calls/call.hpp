@@ -19,6 +19,9 @@
 
 namespace rtrain::launch {
 
+/// The name of the call that ends the run.
+inline constexpr const char* shutdown_call = "shutdown";
+
 struct Call {
     std::int64_t number = 0; ///< from 1, in the order of the program's calls
     std::string name{};
@@ -31,6 +34,15 @@ struct Call {
         return name + '(' + (arguments.empty() ? "" : json::serialize(arguments)) + ')';
     }
 };
+
+[[nodiscard]] inline boost::json::object to_json(const Call& call) {
+    return {{"number", call.number}, {"name", call.name}, {"arguments", call.arguments}};
+}
+[[nodiscard]] inline Call call_from(const boost::json::object& object) {
+    return {.number = object.at("number").to_number<std::int64_t>(),
+            .name = std::string(object.at("name").as_string()),
+            .arguments = object.at("arguments").as_object()};
+}
 
 struct CallReply {
     std::int64_t number = 0; ///< of the call

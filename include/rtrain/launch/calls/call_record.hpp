@@ -77,6 +77,7 @@ public:
         calls_.push_back(std::move(answered));
     }
 
+private:
     [[nodiscard]] static boost::json::object to_json(const AnsweredCall& answered) {
         return {{"name", answered.call.name},
                 {"arguments", answered.call.arguments},
@@ -90,7 +91,6 @@ public:
         return answered;
     }
 
-private:
     [[nodiscard]] AnsweredCall parse(std::string_view line) const {
         try {
             AnsweredCall answered = answered_from(json::parse(line).as_object());

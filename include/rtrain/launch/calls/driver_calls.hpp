@@ -21,8 +21,8 @@ namespace rtrain::launch {
 
 class DriverCalls final : public CallSource {
 public:
-    /// `driver` outlives this object. `tell`: sends the driver an event; empty on ranks other than
-    /// 0, whose answers are the same.
+    /// `driver` outlives this object. `tell`: sends the driver an event; empty on all ranks but 0,
+    /// because their answers are the same.
     DriverCalls(DriverAnswers& driver, std::function<void(const event::Answer&)> tell)
         : driver_(driver), tell_(std::move(tell)) {}
 

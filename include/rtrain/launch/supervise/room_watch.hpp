@@ -8,6 +8,7 @@
 #include <rtrain/base/text/duration.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/launch/supervise/hosts.hpp>
+#include <rtrain/launch/supervise/lifetime.hpp>
 #include <rtrain/process/os/thread.hpp>
 
 #include <boost/asio/io_context.hpp>
@@ -15,7 +16,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <functional>
-#include <memory>
+#include <optional>
 #include <utility>
 
 namespace rtrain::launch {
@@ -37,16 +38,15 @@ public:
             return;
         }
         timer_.expires_after(detail::duration_of(scaling_.elastic_resize_monitor_interval_s));
-        timer_.async_wait([this, ranks, watch = std::weak_ptr<const bool>(watch_)](
-                              const boost::system::error_code& error) {
-            if (!error && !watch.expired()) {
+        timer_.async_wait(watch_->guard([this, ranks](const boost::system::error_code& error) {
+            if (!error) {
                 look(ranks);
             }
-        });
+        }));
     }
 
     void stop() {
-        watch_ = std::make_shared<const bool>(true);
+        watch_.emplace();
         timer_.cancel();
     }
 
@@ -54,13 +54,14 @@ private:
     /// Hosts may take seconds to answer.
     void look(int ranks) {
         try {
-            probe_ = process::Thread([this, ranks, watch = std::weak_ptr<const bool>(watch_)] {
+            const auto seen = watch_->guard([this, ranks](bool more) {
+                if (!(more && found_())) {
+                    watch(ranks);
+                }
+            });
+            probe_ = process::Thread([this, ranks, seen] {
                 const bool more = has_room_for_more_than(ranks);
-                boost::asio::post(io_, [this, ranks, watch, more] {
-                    if (!watch.expired() && !(more && found_())) {
-                        this->watch(ranks);
-                    }
-                });
+                boost::asio::post(io_, [seen, more] { seen(more); });
             });
         } catch (const LaunchError& error) { // no thread
             console::warn("cannot look for room: %s", error.what());
@@ -81,8 +82,8 @@ private:
     const ScalingConfig& scaling_;
     std::function<bool()> found_;
     boost::asio::steady_timer timer_;
-    std::shared_ptr<const bool> watch_; ///< the current one; each watch() and stop() ends it
-    process::Thread probe_;             ///< destroyed before what it uses
+    std::optional<Lifetime> watch_; ///< of the current one; each watch() and stop() ends it
+    process::Thread probe_;         ///< destroyed before what it uses
 };
 
 } // namespace rtrain::launch
