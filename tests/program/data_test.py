@@ -202,6 +202,16 @@ class Data(Python):
             self.assertIn('no column "z"; it has x, y, text', self.fails("RT-E57", mistake))
         self.fails("RT-D8", lambda: shard.iter_batches(batch_size=0))
 
+    def test_tensors_of_tensorflow(self):
+        if importlib.util.find_spec("tensorflow") is None:
+            self.skipTest("this Python has no tensorflow")
+        import numpy
+        import tensorflow
+        shard = rtrain.DatasetShard("train", {"x": numpy.arange(6.0).reshape(3, 2), "y": numpy.arange(3)})
+        batch, = shard.iter_tf_batches(batch_size=3, dtypes={"x": tensorflow.float32})
+        self.assertEqual((tensorflow.float32, tensorflow.int64), (batch["x"].dtype, batch["y"].dtype))
+        self.assertEqual([[0, 1], [2, 3], [4, 5]], batch["x"].numpy().tolist())
+
     def test_mistakes_in_files_have_codes(self):
         import numpy
         numpy.save(self.directory / "x.npy", numpy.arange(3))

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 
 import run_test
@@ -123,6 +124,21 @@ class Launch(Python):
         os.kill(run.pid, signal.SIGINT)  # the notebook's button reaches only this process
         self.check(self.end(run), 0, "interrupted")
         self.assertFalse(pathlib.Path(f"/proc/{rank}").exists() and run_test.is_alive(rank))
+
+    def test_a_wheel_has_the_module_and_the_tool(self):
+        if importlib.util.find_spec("pip") is None:
+            self.skipTest("this Python has no pip")
+        build = pathlib.Path(run_test.TOOL).parent.parent
+        for words in ([run_test.HERE.parent.parent / "scripts/wheel", build, self.directory],
+                      ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--find-links", self.directory,
+                       "--target", self.directory / "installed", "rtrain"]):
+            subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
+        run = self.alone(TRAIN + """
+    if __name__ == "__main__":
+        print(os.path.dirname(rtrain.__file__), rtrain.launch(train, {"epochs": 1}, storage_path="results").metrics["loss"])""",
+                         PYTHONPATH=str(self.directory / "installed"),
+                         PATH=f"{self.directory / 'installed/bin'}:{os.environ['PATH']}")
+        self.check(run, 0, f"{self.directory / 'installed/rtrain'} 1")
 
     def test_results(self):
         run = self.alone("""

@@ -70,9 +70,11 @@ def _pack(function: Callable[..., Any]) -> bytes:
 
 def _tool() -> str:
     import shutil
-    found = shutil.which("rtrain")
+    beside = os.path.dirname(sys.executable)  # a notebook's PATH may lack its environment
+    found = shutil.which("rtrain") or shutil.which("rtrain", path=beside)
     if found is None:
-        raise Error("RT-E58", "launch() needs the tool rtrain, which is not on PATH; install it, or add its directory")
+        raise Error("RT-E58", f"launch() needs the tool rtrain, which is neither on PATH nor in {beside}; install it, or "
+                              "add its directory to PATH")
     return found
 
 
