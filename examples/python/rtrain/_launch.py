@@ -50,22 +50,23 @@ def launch(function: Callable[..., Any], config: Optional[Mapping[str, Any]] = N
 def _pack(function: Callable[..., Any]) -> bytes:
     """What _launched.py reads: a function by its name, or, if it is in a notebook or another function, its code."""
     import pickle
-    module = sys.modules["__main__"]
-    script = os.path.abspath(module.__file__) if getattr(module, "__file__", None) else ""
     is_in_main = getattr(function, "__module__", None) == "__main__"
+    script: str = getattr(sys.modules["__main__"], "__file__", None) or ""
     dumps: Callable[[Any], bytes] = pickle.dumps
     if (is_in_main and not script) or "<" in getattr(function, "__qualname__", ""):
         try:
-            from cloudpickle import dumps
+            import cloudpickle
         except ImportError:
             raise Error("RT-E58", "launch() needs the package cloudpickle for a function that is in a notebook or within "
                                   "another function; run `pip install cloudpickle`, or move it into a module") from None
+        dumps = cloudpickle.dumps
     try:
         packed = dumps(function)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise Error("RT-E60", f"launch() cannot send its function to the ranks: {error}; pass large or open objects by "
                               "name in its config, and create them on the ranks") from error
-    return pickle.dumps((sys.path, script if is_in_main and dumps is pickle.dumps else "", sys.argv, packed))
+    by_name = script and is_in_main and dumps is pickle.dumps
+    return pickle.dumps((sys.path, os.path.abspath(script) if by_name else "", sys.argv, packed))
 
 
 def _tool() -> str:

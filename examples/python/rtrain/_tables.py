@@ -30,7 +30,7 @@ def read(path: str) -> Columns:
         raise Error("RT-E56", f"{path} has no data files" if not found else
                     f"{path} has files of different formats; select some with a pattern such as *.csv")
     try:
-        columns = found.pop()(files)
+        columns: Columns = found.pop()(files)
     except (OSError, ValueError, EOFError) as error:
         raise Error("RT-E56", f"{path} cannot be read: {error}") from error
     sizes = {name: len(column) for name, column in columns.items()}
