@@ -120,7 +120,7 @@ class Batches:
 
     def __len__(self) -> int:
         """The batches of this rank in a whole epoch."""
-        return sum(1 for _ in self._parts(0))
+        return self._steps.count(self._rank)
 
     def __iter__(self) -> Iterator[Dict[str, Any]]:
         shard = self._shard

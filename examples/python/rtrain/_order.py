@@ -70,6 +70,13 @@ class Steps:
             return 0 if self.drop_last else left
         return left if not self.drop_last and left - whole < self.ranks else whole
 
+    def count(self, rank: int) -> int:
+        """The number of batches of a rank in a whole epoch."""
+        whole = self.size * self.ranks
+        if self.rows < whole:
+            return 0 if self.drop_last or (self.each_once and rank >= self.rows) else 1
+        return self.rows // whole + (not self.drop_last and self.rows % whole >= self.ranks)
+
     def part(self, taken: int, rank: int) -> Tuple[int, int]:
         """The first position of a rank's batch in that step, and the one after its last."""
         step = self.step_at(taken)
