@@ -57,7 +57,7 @@ class Shards:
         read = []
         for context, shard in zip(self.contexts, self.shards):
             with mock.patch("rtrain._data.get_context", lambda: context):
-                batches = shard.iter_batches(**options)
+                batches = shard.iter_batches(prefetch_batches=0, **options)
             is_whole = shard.state_dict()["samples"] == 0
             read.append([batch["row"].tolist() for batch in batches])
             assert len(batches) == len(read[-1]) or not is_whole
