@@ -80,7 +80,7 @@ class Data(Python):
     def test_rows_equal_those_of_data_permuted(self):
         import numpy
         cases = [(rows, size, ranks, seed, epoch, taken, drop, once)
-                 for rows, size, ranks in itertools.product((1, 2, 7, 64, 1000), (1, 4, 33), (1, 2, 3, 5))
+                 for rows, size, ranks in itertools.product((1, 2, 7, 64, 300), (1, 4, 33), (1, 2, 3, 5))
                  for seed, epoch, taken, drop, once in ((0, 0, 0, 0, 0), (7, 3, 0, 1, 0), (2**63, 1, 0, 0, 1),
                                                         (1, 2, rows // 2, 0, 0), (1, 2, rows - 1, 0, 1))]
         text = "\n".join(" ".join(map(str, case)) for case in cases)
