@@ -131,6 +131,12 @@ class Data(Python):
             next(iter(batches))  # the loop before was left early
             self.assertEqual(2, len(list(kept)))
             self.assertEqual((9, 0), (shard.state_dict()["epoch"], shard.state_dict()["samples"]))
+            kept = iter(batches)
+            next(kept)
+            shard.set_epoch(6)
+            self.assertEqual([rows for _, rows in whole], [batch["row"].tolist() for batch in batches])
+            del kept
+            self.assertEqual(7, shard.state_dict()["epoch"])
         state = {**whole[0][0], "order": "permuted, in order"}
         shard.load_state_dict(state)
         self.fails("RT-D13", lambda: list(batches))

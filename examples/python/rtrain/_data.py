@@ -62,9 +62,9 @@ class DatasetShard:
         return self._converted(convert, dtypes, options)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next loop is this epoch. If it is the current one, the loop reads the rest of it."""
-        if epoch != self._epoch:
-            self._epoch, self._samples = epoch, 0
+        """The next loop is this epoch. If a checkpoint was made within it, the loop reads the rest."""
+        if epoch != self._epoch or self._loop is not None:
+            self._epoch, self._samples, self._loop = epoch, 0, None
 
     def state_dict(self) -> Dict[str, Any]:
         """The position: within a loop, its current batch counts as read."""
