@@ -58,7 +58,7 @@ void tune_example() {
                             .tune = {.metric = "validation_loss", .mode = "min", .num_samples = 12},
                             .run = {.name = "creators-tune", .storage_path = "results"}}};
     const rtrain::ResultGrid results = tuner.fit();
-    const rtrain::Result& best = results.get_best_result();
+    const auto& best = results.get_best_result();
     std::printf("best of %zu: lr %.4f, validation_loss %.5f\n", results.size(),
                 best.config.at("lr").to_number<double>(), best.metric("validation_loss"));
 }
