@@ -21,8 +21,8 @@ HEAD = """# Measurements
 
 `benchmarks/report.py` writes this page from the files of the benchmarks.
 [benchmarks/README.md](../../benchmarks/README.md) explains how they measure, and how to read the results. Ratios count, not seconds.
-The other pages: [boosted trees](boosting.md), [communication](communication.md), [compile times](compile.md), [faults](faults.md),
-[Fit](fit.md), [ingest](ingest.md), [programs](programs.md), [sharded models](sharded.md), [tracking](tracking.md), [tuning](tune.md).
+The other pages: [boosted trees](boosting.md), [communication](communication.md), [compile times](compile.md),
+[CreatorTrainer](creators.md), [faults](faults.md), [Fit](fit.md), [ingest](ingest.md), [programs](programs.md), [sharded models](sharded.md), [tracking](tracking.md), [tuning](tune.md).
 """
 
 

@@ -109,7 +109,7 @@ public:
 
     /// For a Tuner: the same, with further runs in the same ranks.
     template <class F>
-    Result fit_each(F& train_function, detail::RunSequence* further) {
+    Result fit_each(F& train_function, const detail::FurtherRuns* further) {
         static_assert(TrainFunction<F, WorkerType>,
                       "rtrain: TrainFunction not met: fit() takes a function that can be called as "
                       "f(worker) or f(worker, config), with `auto& worker` and `const "

@@ -193,7 +193,7 @@ public:
                 }
             };
             drive_trials(trainer_.options(), begin,
-                         [&](const TrainerOptions& first, detail::RunSequence& further) {
+                         [&](const TrainerOptions& first, const detail::FurtherRuns& further) {
                              auto trainer = trainer_.with(first);
                              (void)trainer.fit_each(copy ? *copy : function_, &further);
                          });

@@ -17,16 +17,29 @@
 
 namespace rtrain::detail {
 
+/// A sum of scalars that a device computes; only total() waits for it.
+class DeviceSum {
+public:
+    void add(const at::Tensor& scalar, std::int64_t weight = 1);
+    void reset(double total);
+    [[nodiscard]] double total() const;
+
+private:
+    double known_ = 0;
+    at::Tensor on_device_; ///< the rest
+};
+
 /// Sums over the batches of this rank. Times are in seconds.
 struct BatchSums {
     std::int64_t batches = 0;
     std::int64_t rows = 0;
-    double loss = 0; ///< of all rows
+    DeviceSum loss{}; ///< of all rows
     double data = 0;
     double forward = 0;
     double backward = 0;
     double step = 0;
-    std::int64_t correct = -1; ///< rows whose class was predicted; -1: targets are not classes
+    bool has_classes = false; ///< as targets
+    DeviceSum correct{};      ///< rows whose class was predicted
 
     void save(StateWriter& out) const;
     void load(const StateReader& in);

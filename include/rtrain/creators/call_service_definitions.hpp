@@ -108,10 +108,6 @@ RTRAIN_DOOR std::optional<launch::Call> CallService::wait() const {
     }
 }
 
-[[nodiscard]] inline launch::Call call_in(const std::string& text) {
-    return launch::call_from(json::parse(text).as_object());
-}
-
 /// Returns the call that all ranks perform now. If one is preempted, all save, and leave the
 /// training function. *Collective.*
 RTRAIN_DOOR launch::Call CallService::next() {
@@ -123,8 +119,8 @@ RTRAIN_DOOR launch::Call CallService::next() {
     }
     for (std::size_t rank = 1; rank < texts.size(); ++rank) {
         if (texts[rank] != texts[0]) {
-            const launch::Call first = call_in(texts[0]);
-            const launch::Call other = call_in(texts[rank]);
+            const launch::Call first = launch::call_in(texts[0]);
+            const launch::Call other = launch::call_in(texts[rank]);
             throw ConfigError("RT-F31",
                               concat("rank 0 makes call ", first.number, ", ", first.text(),
                                      ", of a CreatorTrainer, but rank ", rank, " makes call ",
@@ -159,7 +155,7 @@ RTRAIN_DOOR launch::Call CallService::missed_call() {
         }
         text = json::serialize(to_json(known->call));
     });
-    return call_in(broadcast(ranks_, text, 0));
+    return launch::call_in(broadcast(ranks_, text, 0));
 }
 
 /// Runs `action` on all ranks; empty if it succeeds on all. *Collective.*

@@ -156,8 +156,8 @@ public:
             const at::Tensor output = prepared_(input);
             add(sums, target.size(0), made_.first(output, target));
             if (output.dim() == 2 && target.dim() == 1 && !target.is_floating_point()) {
-                sums.correct = std::max<std::int64_t>(sums.correct, 0) +
-                               (output.argmax(1) == target).sum().template item<std::int64_t>();
+                sums.has_classes = true;
+                sums.correct.add((output.argmax(1) == target).sum());
             }
             return true;
         });
@@ -191,7 +191,7 @@ private:
     static void add(BatchSums& sums, std::int64_t rows, const at::Tensor& loss) {
         ++sums.batches;
         sums.rows += rows;
-        sums.loss += loss.template item<double>() * static_cast<double>(rows);
+        sums.loss.add(loss, rows);
     }
 
     /// `begin`: when the batch was asked for. Returns the end of the step.

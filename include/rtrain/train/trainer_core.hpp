@@ -10,12 +10,13 @@
 #include <rtrain/checkpoint/policy/any_policy.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/journal/result.hpp>
+#include <rtrain/run/further_runs.hpp>
 #include <rtrain/run/options/options.hpp>
-#include <rtrain/run/run_sequence.hpp>
 #include <rtrain/storage/filesystem.hpp>
 #include <rtrain/storage/location.hpp>
 #include <rtrain/train/train_function.hpp>
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -52,7 +53,7 @@ public:
 
     /// See Trainer. `type`: the user's function type. `further`: runs that follow in the same
     /// ranks, or null.
-    Result fit(const RunFunction& function, std::string type, RunSequence* further = nullptr);
+    Result fit(const RunFunction& function, std::string type, const FurtherRuns* further = nullptr);
 
     /// Counts a run that serves calls as a fit() call, and returns its number. In a rank that was
     /// launched for it, serves the driver's calls, and exits.
@@ -94,10 +95,11 @@ private:
     TrainerOptions options_;
     std::shared_ptr<AnyBackend> backend_;
     std::shared_ptr<checkpoint::AnyPolicy> checkpoint_;
-    std::string function_type_;          ///< of the fit() call
-    RunSequence* further_ = nullptr;     ///< of the fit() call
-    launch::CallBoard* calls_ = nullptr; ///< of serve()
-    bool is_sound_ = true;               ///< nothing has failed in this process
+    std::string function_type_;            ///< of the fit() call
+    const FurtherRuns* further_ = nullptr; ///< of the fit() call
+    std::int64_t runs_ = 1;                ///< number of the run, as a call
+    launch::CallBoard* calls_ = nullptr;   ///< of serve()
+    bool is_sound_ = true;                 ///< nothing has failed in this process
 };
 
 } // namespace detail

@@ -83,7 +83,7 @@ RTRAIN_DOOR TrainerOptions TrainerCore::restored_options(
 }
 
 RTRAIN_DOOR Result TrainerCore::fit(const RunFunction& function, std::string type,
-                                    RunSequence* further) {
+                                    const FurtherRuns* further) {
     FitGuard::require_none(ProcessContext::current());
     require_one_libtorch();
     function_type_ = std::move(type);
@@ -241,7 +241,7 @@ RTRAIN_DOOR Result TrainerCore::launched(int fit) {
     };
     resume();
     const auto on_run = [&](const std::string& what) {
-        options_ = further_->options(what);
+        options_ = further_->options(launch::call_in(what));
         run = named_run();
         resume();
     };
@@ -342,27 +342,29 @@ RTRAIN_DOOR bool TrainerCore::begin_another_run() {
     const bool leads = backend_->rank() == 0;
     if (leads) {
         session_.tell(launch::event::RunEnded{});
-        further_->ended();
+        further_->calls.answer({.number = runs_});
     }
-    std::optional<std::string> next = "";
-    while (next && next->empty()) {
-        if (leads) {
-            next = further_->wait();
+    std::string text;
+    while (text.empty()) { // others must not wait for rank 0 for too long
+        constexpr std::chrono::seconds while_it_is_short{10};
+        if (const auto next =
+                leads ? further_->calls.wait(runs_ + 1, while_it_is_short) : std::nullopt) {
+            text = json::serialize(to_json(*next));
         }
-        const std::string none = "-"; // every other value is a JSON object
-        const std::string word = broadcast(*backend_, next.value_or(none), 0);
-        next = word == none ? std::nullopt : std::optional(word);
+        text = broadcast(*backend_, text, 0);
     }
-    if (!next) {
+    const launch::Call next = launch::call_in(text);
+    if (next.name == launch::shutdown_call) {
         (void)backend_->finish(std::nullopt);
         return false;
     }
-    options_ = further_->options(*next);
+    runs_ = next.number;
+    options_ = further_->options(next);
     if (leads) {
         constexpr std::chrono::seconds patience{2};
-        session_.tell(launch::event::RunBegins{*next});
+        session_.tell(launch::event::RunBegins{text});
         (void)session_.flush(patience);
-        further_->begun();
+        further_->calls.begun(next);
     }
     return true;
 }

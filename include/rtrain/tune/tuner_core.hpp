@@ -6,8 +6,8 @@
 
 #include <rtrain/base/compiled.hpp>
 #include <rtrain/config/typed_function.hpp>
+#include <rtrain/run/further_runs.hpp>
 #include <rtrain/run/options/options.hpp>
-#include <rtrain/run/run_sequence.hpp>
 #include <rtrain/tune/options.hpp>
 #include <rtrain/tune/record/result_grid.hpp>
 #include <rtrain/tune/threads/function_runner.hpp>
@@ -59,7 +59,7 @@ public:
     /// The process that drives the ranks writes the outcome.
     [[noreturn]] void
     drive_trials(const TrainerOptions& trainer, const std::function<void()>& begin,
-                 const std::function<void(const TrainerOptions&, RunSequence&)>& train) const;
+                 const std::function<void(const TrainerOptions&, const FurtherRuns&)>& train) const;
     [[nodiscard]] ResultGrid get_results() const;
     [[nodiscard]] static bool can_restore(const std::filesystem::path& directory);
     /// Returns options for the search in a directory. Throws StorageError [RT-U106] where there is

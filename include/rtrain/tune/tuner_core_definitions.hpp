@@ -358,17 +358,17 @@ TunerCore::trial_options(const TrainerOptions& trainer, const tune::TrialTask& t
 
 RTRAIN_DOOR void TunerCore::drive_trials(
     const TrainerOptions& trainer, const std::function<void()>& begin,
-    const std::function<void(const TrainerOptions&, RunSequence&)>& train) const {
+    const std::function<void(const TrainerOptions&, const FurtherRuns&)>& train) const {
     const auto outcome = tune::TrialProcess::outcome_of(session_->trial());
-    tune::internal::TrialSequence runs(tune::TrialTask::read(session_->trial()),
-                                       [&](const auto& task, const auto& link) {
-                                           begin();
-                                           return trial_options(trainer, task, link);
-                                       });
+    tune::internal::TrialCalls calls(tune::TrialTask::read(session_->trial()));
+    const auto options = [&](const launch::Call& trial) {
+        begin();
+        return trial_options(trainer, calls.begin(trial), calls.search());
+    };
     session_->unmute();
     boost::json::object told;
     try {
-        train(runs.first(), runs);
+        train(options(calls.first()), {calls, options});
     } catch (const std::exception& error) {
         told = to_json(failure_of(error));
     }

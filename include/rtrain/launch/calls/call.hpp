@@ -44,6 +44,11 @@ struct Call {
             .arguments = object.at("arguments").as_object()};
 }
 
+/// Reads json::serialize(to_json(call)).
+[[nodiscard]] inline Call call_in(const std::string& text) {
+    return call_from(json::parse(text).as_object());
+}
+
 struct CallReply {
     std::int64_t number = 0; ///< of the call
     boost::json::object values{};

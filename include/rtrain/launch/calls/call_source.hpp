@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// CallSource: where ranks that serve calls get them. A rank that was launched for them gets them
-/// from its driver, any other from its own main().
+/// CallSource: where ranks that serve calls get them: the calls of a CreatorTrainer from the driver
+/// or their own main(), the trials of a search from its process.
 #pragma once
 
 #include <rtrain/launch/calls/call.hpp>
@@ -23,6 +23,8 @@ public:
     /// returned again until a newer one arrives, because ranks may start over.
     [[nodiscard]] virtual std::optional<Call> wait(std::int64_t number,
                                                    std::chrono::milliseconds limit) = 0;
+    /// All ranks are about to perform the call.
+    virtual void begun(const Call& /*call*/) {}
     /// All ranks give the same answer.
     virtual void answer(const CallReply& answer) = 0;
 };

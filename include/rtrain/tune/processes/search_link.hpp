@@ -14,7 +14,8 @@
 #include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/layout/manifest.hpp>
 #include <rtrain/config/callback.hpp>
-#include <rtrain/run/run_sequence.hpp>
+#include <rtrain/launch/calls/call.hpp>
+#include <rtrain/launch/calls/call_source.hpp>
 #include <rtrain/storage/file/file.hpp>
 #include <rtrain/tune/base/metric.hpp>
 #include <rtrain/tune/controller/trial_message.hpp>
@@ -23,7 +24,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -67,14 +67,13 @@ public:
     }
 
     /// The next message of the search; none after a timeout.
-    [[nodiscard]] std::optional<boost::json::object> next() {
-        constexpr std::chrono::milliseconds while_it_is_short{10'000};
+    [[nodiscard]] std::optional<boost::json::object> next(std::chrono::milliseconds limit) {
         const std::lock_guard lock(mutex_);
         if (auto message = connection_->take()) {
             return message;
         }
         pollfd search{connection_->descriptor(), POLLIN, 0};
-        if (::poll(&search, 1, static_cast<int>(while_it_is_short.count())) <= 0) {
+        if (::poll(&search, 1, static_cast<int>(limit.count())) <= 0) {
             return std::nullopt;
         }
         return hear();
@@ -123,40 +122,45 @@ struct CheckpointNotifier {
     }
 };
 
-/// The trials that run one after the other in one process or its ranks.
-class TrialSequence : public rtrain::detail::RunSequence {
+/// The trials that run one after the other in one process or its ranks, as calls to them. Each is
+/// answered by the end of its run.
+class TrialCalls final : public launch::CallSource {
 public:
-    using OptionsOf =
-        std::function<TrainerOptions(const TrialTask&, const std::shared_ptr<SearchLink>&)>;
+    /// `first`: the trial that these processes were started for.
+    explicit TrialCalls(const TrialTask& first)
+        : first_{1, "trial", first.to_json()}, search_(std::make_shared<SearchLink>(first)) {}
 
-    /// `options_of`: returns the options of a trial; called before each.
-    TrialSequence(TrialTask first, OptionsOf options_of)
-        : link_(std::make_shared<SearchLink>(first)), first_(std::move(first)),
-          options_of_(std::move(options_of)) {}
+    [[nodiscard]] const launch::Call& first() const noexcept { return first_; }
 
-    [[nodiscard]] TrainerOptions first() { return options_of_(first_, link_); }
+    [[nodiscard]] const std::shared_ptr<SearchLink>& search() const noexcept { return search_; }
 
-    void ended() override { link_->say({{"kind", message_names[MessageKind::ended]}}); }
-    [[nodiscard]] std::optional<std::string> wait() override {
-        const auto message = link_->next();
+    /// Begins the trial of a call.
+    [[nodiscard]] TrialTask begin(const launch::Call& call) {
+        auto task = TrialTask::from(call.arguments);
+        search_->begin(task);
+        return task;
+    }
+
+    [[nodiscard]] std::optional<launch::Call> wait(std::int64_t number,
+                                                   std::chrono::milliseconds limit) override {
+        const auto message = search_->next(limit);
         if (!message) {
-            return "";
+            return std::nullopt;
         }
         return kind_of(*message) == MessageKind::trial
-                   ? std::optional(json::serialize(message->at("task")))
-                   : std::nullopt;
+                   ? launch::Call{number, "trial", message->at("task").as_object()}
+                   : launch::Call{number, launch::shutdown_call};
     }
-    [[nodiscard]] TrainerOptions options(const std::string& run) override {
-        const auto task = TrialTask::from(json::parse(run).as_object());
-        link_->begin(task);
-        return options_of_(task, link_);
+    void begun(const launch::Call& /*call*/) override {
+        search_->say({{"kind", message_names[MessageKind::begun]}});
     }
-    void begun() override { link_->say({{"kind", message_names[MessageKind::begun]}}); }
+    void answer(const launch::CallReply& /*answer*/) override {
+        search_->say({{"kind", message_names[MessageKind::ended]}});
+    }
 
 private:
-    std::shared_ptr<SearchLink> link_;
-    TrialTask first_;
-    OptionsOf options_of_;
+    launch::Call first_;
+    std::shared_ptr<SearchLink> search_;
 };
 
 } // namespace rtrain::tune::internal
