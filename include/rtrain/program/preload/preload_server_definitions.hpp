@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Definitions of program/preload/preload_server.hpp.
+#pragma once
+
+#include <rtrain/base/error.hpp>
+#include <rtrain/program/preload/preload_server.hpp>
+#include <rtrain/program/program_path.hpp>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace rtrain::program {
+
+namespace internal {
+
+/// The script of a Python command; empty for a module. Throws ConfigError [RT-E125].
+[[nodiscard]] inline std::string preloadable_script(const std::vector<std::string>& command) {
+    const std::string name = std::filesystem::path(command[0]).filename().string();
+    std::size_t at = 1;
+    if (at < command.size() && command[at] == "-u") {
+        ++at;
+    }
+    const bool has_word = at < command.size();
+    const bool is_module = has_word && command[at] == "-m" && at + 1 < command.size();
+    if (!name.starts_with("python") || !has_word || (command[at].starts_with('-') && !is_module)) {
+        throw ConfigError("RT-E125", "--preload forks a Python script, as in `rtrain run --preload "
+                                     "torch train.py`, or a module (-m); no other options of "
+                                     "Python, and no other programs");
+    }
+    return is_module ? "" : command[at];
+}
+
+/// A listening socket, which programs that this one starts inherit.
+class Listener {
+public:
+    /// Throws LaunchError [RT-L7].
+    explicit Listener(const std::string& path)
+        : descriptor_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        path.copy(address.sun_path, sizeof address.sun_path - 1);
+        ::unlink(path.c_str());
+        const auto* const here = reinterpret_cast<const sockaddr*>(&address); // NOLINT
+        constexpr int waiting = 256;                                          // ranks
+        if (path.size() >= sizeof address.sun_path ||
+            ::bind(descriptor_, here, sizeof address) != 0 ||
+            ::listen(descriptor_, waiting) != 0) {
+            const int error = errno;
+            ::close(descriptor_);
+            throw LaunchError("RT-L7", detail::concat("cannot listen on ", path, ": ",
+                                                      std::strerror(error)));
+        }
+        ::fcntl(descriptor_, F_SETFD, 0);
+    }
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+    ~Listener() { ::close(descriptor_); }
+
+    [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
+
+private:
+    int descriptor_;
+};
+
+[[nodiscard]] inline std::vector<std::string> server_command(const ProgramOptions& options,
+                                                             const Listener& listener) {
+    std::vector<std::string> words{path_of_program(options.command[0]),
+                                   "-m",
+                                   "rtrain._preload",
+                                   std::to_string(listener.descriptor()),
+                                   preloadable_script(options.command)};
+    words.insert(words.end(), options.preload.begin(), options.preload.end());
+    return words;
+}
+
+} // namespace internal
+
+RTRAIN_DOOR PreloadServer::PreloadServer(const ProgramOptions& options,
+                                         const std::filesystem::path& directory,
+                                         Variables variables)
+    : path_(directory / "preload"), process_([&] {
+          const internal::Listener listener(path_);
+          return RankProcess(internal::server_command(options, listener), variables);
+      }()) {}
+
+} // namespace rtrain::program
