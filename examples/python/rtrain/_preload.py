@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server of `rtrain run --preload`: imports modules once, and forks ranks that run their script as __main__.
 
-    python3 -m rtrain._preload DRIVER SOCKET SCRIPT MODULE...
+    python3 -m rtrain._preload LISTENER SCRIPT MODULE...
 
-DRIVER is the descriptor of a socket to the driver, which gets a line when the modules are imported, and whose end ends
-this process and its ranks. `rtrain exec` connects to SOCKET for a rank, and gets its number and, later, its status."""
+LISTENER is the descriptor of a listening socket; SCRIPT is empty for a module. `rtrain exec` connects for a rank, and
+gets the number of its process and later its status, or why there is none. Ranks end with this process."""
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -37,10 +38,8 @@ class _Rank:
         self.end: Optional[int] = os.pidfd_open(pid)  # until it has ended
 
     def say(self, number: int) -> None:
-        try:
+        with contextlib.suppress(OSError):  # it has died; its connection says so next
             self.parent.sendall(f"{number}\n".encode())
-        except OSError:  # it has died; its connection says so next
-            pass
 
     def tell_status(self) -> None:
         """Keeps the process's number until its parent has killed the rest of its group."""
@@ -56,10 +55,8 @@ class _Rank:
 
     def forget(self) -> None:
         for kill in os.killpg, os.kill:  # it may not have a group yet
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 kill(self.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         os.waitpid(self.pid, 0)
         self.close_end()
         self.parent.close()
@@ -86,21 +83,21 @@ def _fault_of(name: str, script: str) -> Optional[str]:
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if script and file and os.path.realpath(file) == script:
-            return f"failed {name} imports the script {script} itself, which only ranks may run"
+            return f"--preload {name} imports the script {script} itself, which only ranks may run"
     return None
 
 
-def _import(names: List[str], script: str) -> str:
-    """Returns the line for the driver."""
+def _import(names: List[str], script: str) -> Optional[str]:
+    """Returns what to answer instead of forking ranks."""
     for name in names:
         try:
             importlib.import_module(name)
         except BaseException as error:  # whatever a module does
-            return f"failed cannot import {name}: {type(error).__name__}: {error}"
+            return f"--preload cannot import {name}: {type(error).__name__}: {error}"
         fault = _fault_of(name, script)
         if fault:
             return fault
-    return "ready"
+    return None
 
 
 def _receive(connection: socket.socket) -> "tuple[Work, List[int]]":
@@ -137,16 +134,16 @@ def _become_rank(work: Work, files: List[int], server: int) -> None:
     _link.start_over()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # type: ignore[attr-defined]  # random does that itself
+    if "torch" in sys.modules:
+        sys.modules["torch"].seed()  # type: ignore[attr-defined]
     if "torch" in sys.modules and os.environ.get("OMP_NUM_THREADS", threads) != threads:
         sys.modules["torch"].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # type: ignore[attr-defined]
 
 
 class _Server:
-    def __init__(self, driver: socket.socket, path: str) -> None:
-        self.driver = driver
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.listener.bind(path)
-        self.listener.listen(128)
+    def __init__(self, listener: socket.socket, fault: Optional[str]) -> None:
+        self.listener = listener
+        self.fault = fault
         self.ranks: List[_Rank] = []
 
     def serve(self) -> Work:
@@ -154,11 +151,7 @@ class _Server:
         while True:
             ends = [rank.end for rank in self.ranks if rank.end is not None]
             parents = [rank.parent for rank in self.ranks]
-            ready = select.select([self.driver, self.listener, *ends, *parents], [], [])[0]
-            if self.driver in ready:
-                for rank in self.ranks:
-                    rank.forget()
-                os._exit(0)
+            ready = select.select([self.listener, *ends, *parents], [], [])[0]
             for rank in list(self.ranks):
                 if rank.parent in ready:  # it has seen the status, or has died
                     rank.forget()
@@ -177,10 +170,17 @@ class _Server:
         except (EOFError, OSError, ValueError, IndexError):
             parent.close()
             return None
+        if self.fault is not None:
+            for file in files:
+                os.close(file)
+            with contextlib.suppress(OSError):  # it may have died
+                parent.sendall(f"{self.fault}\n".encode("utf-8", "replace"))
+            parent.close()
+            return None
         server = os.getpid()
         pid = os.fork()
         if pid == 0:
-            for connection in (self.driver, self.listener, parent, *(rank.parent for rank in self.ranks)):
+            for connection in (self.listener, parent, *(rank.parent for rank in self.ranks)):
                 connection.close()
             for rank in self.ranks:
                 rank.close_end()
@@ -233,18 +233,15 @@ def run(words: List[str]) -> None:
 
 
 def main() -> None:
-    driver = socket.socket(fileno=int(sys.argv[1]))
-    driver.set_inheritable(False)
-    path, script, names = sys.argv[2], sys.argv[3], sys.argv[4:]
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    listener.set_inheritable(False)
+    script, names = sys.argv[2], sys.argv[3:]
     if script:
         sys.path[0] = os.path.dirname(os.path.realpath(script))
-    line = _import(names, os.path.realpath(script) if script else "")
-    server = _Server(driver, path) if line == "ready" else None
-    driver.sendall(f"{line}\n".encode("utf-8", "replace"))
-    if server is not None:
-        gc.collect()
-        gc.freeze()  # a collection in a rank would copy all pages
-        run(server.serve().words)
+    fault = _import(names, os.path.realpath(script) if script else "")
+    gc.collect()
+    gc.freeze()  # a collection in a rank would copy all pages
+    run(_Server(listener, fault).serve().words)
 
 
 if __name__ == "__main__":

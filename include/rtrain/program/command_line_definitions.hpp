@@ -33,6 +33,7 @@ RTRAIN_DOOR const char* const RunCommand::usage =
       --name NAME                 name of the run (generated)
       --storage DIRECTORY         parent of the run's directory (~/rtrain_results)
       --config KEY=VALUE          an entry of the configuration, in RTRAIN_CONFIG as JSON
+      --preload MODULES           Python modules to import once, for all ranks and restarts
       --resume KIND               automatic, never (start over) or always (automatic)
       --num-to-keep N             checkpoints to keep (all)
       --score METRIC              ranks checkpoints, larger first (newest first)
@@ -137,6 +138,21 @@ inline void add_entry(Config& config, const std::string& value) {
     return rendezvous::None{};
 }
 
+/// "torch,transformers".
+[[nodiscard]] inline std::vector<std::string> modules_in(const std::string& option,
+                                                         const std::string& value) {
+    std::vector<std::string> names;
+    for (std::size_t begin = 0; begin <= value.size();) {
+        const std::size_t end = std::min(value.find(',', begin), value.size());
+        names.push_back(value.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    if (std::ranges::find(names, "") != names.end()) {
+        throw wrong_value(option, value, "names of Python modules, for example torch,numpy");
+    }
+    return names;
+}
+
 /// Handles the value of an option.
 using Setting =
     std::function<void(ProgramOptions&, const std::string& option, const std::string& value)>;
@@ -181,6 +197,8 @@ using Settings = std::map<std::string, Setting, std::less<>>;
              [](Options& run, const Text&, const Text& value) { run.run.storage_path = value; }},
             {"--config",
              [](Options& run, const Text&, const Text& value) { add_entry(run.config, value); }},
+            {"--preload", [](Options& run, const Text& option,
+                             const Text& value) { run.preload = modules_in(option, value); }},
             {"--rendezvous", [](Options& run, const Text&,
                                 const Text& value) { run.rendezvous = rendezvous_in(value); }},
             {"--hosts",

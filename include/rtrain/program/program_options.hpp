@@ -29,6 +29,9 @@ struct ProgramOptions {
     RunConfig run{};
     /// The configuration, as JSON in the variable RTRAIN_CONFIG of each rank.
     Config config{};
+    /// Python modules that a server imports once, for all ranks and restarts on this machine: it
+    /// forks ranks, which run the script. Needs the Python module rtrain.
+    std::vector<std::string> preload{};
 };
 
 } // namespace rtrain

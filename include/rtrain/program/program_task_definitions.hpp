@@ -10,6 +10,7 @@
 #include <rtrain/program/place.hpp>
 #include <rtrain/program/plan.hpp>
 #include <rtrain/program/program_task.hpp>
+#include <rtrain/program/rank_environment.hpp>
 #include <rtrain/storage/file/temporary.hpp>
 
 #include <algorithm>
@@ -75,6 +76,9 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
             plan.hosts.push_back(launch::without_user(host.name));
         }
     }
+    if (!start.remote) {
+        plan.preload = preload({.size = start.ranks, .local_size = start.ranks}, plan);
+    }
     launch::LaunchEnvironment given{.variables = options_.environment,
                                     .directory = directory_->path()};
     given.variables[ProgramPlan::variable] = plan.text();
@@ -85,6 +89,19 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
         given.rank_variables.push_back({{RankPlace::variable, place.text()}});
     }
     return given;
+}
+
+RTRAIN_DOOR std::string ProgramTask::preload(const RankPlace& place, const ProgramPlan& plan) {
+    if (options_.preload.empty()) {
+        return "";
+    }
+    if (!preload_ || preload_->has_ended()) {
+        Variables variables =
+            rank_environment(place, {.meeting = Meeting::none, .threads = plan.threads});
+        variables.insert(options_.environment.begin(), options_.environment.end());
+        preload_.emplace(options_, directory_->path(), std::move(variables));
+    }
+    return preload_->path();
 }
 
 RTRAIN_DOOR void ProgramTask::keep(const std::string& text) {

@@ -4,11 +4,11 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/base/text/concat.hpp>
 
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -42,7 +43,7 @@ public:
     };
 
     /// Waits until the server at the socket `path` has forked the rank, with this process's
-    /// directory and standard streams. Throws Refused, and ConfigError [RT-E124].
+    /// directory and standard streams. Throws Refused, and ConfigError [RT-E54].
     ForkedRank(const std::string& path, const Request& request)
         : server_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
         sockaddr_un address{};
@@ -63,7 +64,7 @@ public:
         if (answer.starts_with(refused)) {
             throw Refused{answer.substr(refused.size())};
         }
-        throw answer.empty() ? gone() : ConfigError("RT-E124", answer);
+        throw answer.empty() ? gone() : ConfigError("RT-E54", answer);
     }
     ForkedRank(ForkedRank&& other) noexcept
         : server_(std::exchange(other.server_, -1)), pid_(other.pid_) {}
@@ -89,7 +90,7 @@ public:
 
 private:
     [[nodiscard]] static ConfigError gone() {
-        return {"RT-E124", "the server of --preload has ended, perhaps with a message above; the "
+        return {"RT-E54", "the server of --preload has ended, perhaps with a message above; the "
                            "command must be a Python program, and its interpreter needs the module "
                            "rtrain"};
     }

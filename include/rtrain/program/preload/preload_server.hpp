@@ -18,9 +18,12 @@ class PreloadServer {
 public:
     /// `directory`: of its socket. `variables`: of the ranks, as far as they are the same. The
     /// server imports while ranks start, and tells them what it cannot import. Throws ConfigError
-    /// [RT-E125] unless the command is a Python script or module.
+    /// [RT-E55] unless the command is a Python script or module.
     PreloadServer(const ProgramOptions& options, const std::filesystem::path& directory,
                   Variables variables);
+    PreloadServer(const PreloadServer&) = delete;
+    PreloadServer& operator=(const PreloadServer&) = delete;
+    ~PreloadServer() { process_.kill(); }
 
     /// Where ranks ask for their process.
     [[nodiscard]] const std::string& path() const noexcept { return path_; }

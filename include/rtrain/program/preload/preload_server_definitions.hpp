@@ -22,7 +22,7 @@ namespace rtrain::program {
 
 namespace internal {
 
-/// The script of a Python command; empty for a module. Throws ConfigError [RT-E125].
+/// The script of a Python command; empty for a module. Throws ConfigError [RT-E55].
 [[nodiscard]] inline std::string preloadable_script(const std::vector<std::string>& command) {
     const std::string name = std::filesystem::path(command[0]).filename().string();
     std::size_t at = 1;
@@ -32,7 +32,7 @@ namespace internal {
     const bool has_word = at < command.size();
     const bool is_module = has_word && command[at] == "-m" && at + 1 < command.size();
     if (!name.starts_with("python") || !has_word || (command[at].starts_with('-') && !is_module)) {
-        throw ConfigError("RT-E125", "--preload forks a Python script, as in `rtrain run --preload "
+        throw ConfigError("RT-E55", "--preload forks a Python script, as in `rtrain run --preload "
                                      "torch train.py`, or a module (-m); no other options of "
                                      "Python, and no other programs");
     }
@@ -52,12 +52,11 @@ public:
         const auto* const here = reinterpret_cast<const sockaddr*>(&address); // NOLINT
         constexpr int waiting = 256;                                          // ranks
         if (path.size() >= sizeof address.sun_path ||
-            ::bind(descriptor_, here, sizeof address) != 0 ||
-            ::listen(descriptor_, waiting) != 0) {
+            ::bind(descriptor_, here, sizeof address) != 0 || ::listen(descriptor_, waiting) != 0) {
             const int error = errno;
             ::close(descriptor_);
-            throw LaunchError("RT-L7", detail::concat("cannot listen on ", path, ": ",
-                                                      std::strerror(error)));
+            throw LaunchError(
+                "RT-L7", detail::concat("cannot listen on ", path, ": ", std::strerror(error)));
         }
         ::fcntl(descriptor_, F_SETFD, 0);
     }
@@ -73,9 +72,7 @@ private:
 
 [[nodiscard]] inline std::vector<std::string> server_command(const ProgramOptions& options,
                                                              const Listener& listener) {
-    std::vector<std::string> words{path_of_program(options.command[0]),
-                                   "-m",
-                                   "rtrain._preload",
+    std::vector<std::string> words{path_of_program(options.command[0]), "-m", "rtrain._preload",
                                    std::to_string(listener.descriptor()),
                                    preloadable_script(options.command)};
     words.insert(words.end(), options.preload.begin(), options.preload.end());
