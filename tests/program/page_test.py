@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what a page shows: its script, and the commands of its sessions.
+"""Runs what a page shows: its scripts, and the commands of its sessions.
 
 Usage: page_test.py ROOT TOOL PAGE"""
 import os
@@ -17,20 +17,21 @@ sys.dont_write_bytecode = True
 import sessions  # noqa: E402
 
 PAGE = (ROOT / sys.argv[3]).read_text(encoding="utf-8")
-SCRIPT = re.search(r"```python\n(.*?)```", PAGE, re.S)[1]
+SCRIPTS = {name: text for text, name in re.findall(r"```python\n(# (\S+\.py)\n.*?)```", PAGE, re.S)}
 SESSION = re.compile(r"<!-- session (\S+) -->\n```console\n(.*?)```\n<!-- session -->", re.S)
 
 
 def main():
     try:
-        if "import torch" in SCRIPT:
+        if any("import torch" in text for text in SCRIPTS.values()):
             import torch  # noqa: F401
     except ImportError:
         print("skipped: this Python has no torch")
         return 77
     with tempfile.TemporaryDirectory() as directory:
         here = pathlib.Path(directory)
-        (here / "train.py").write_text(SCRIPT)
+        for name, text in SCRIPTS.items():
+            (here / name).write_text(text)
         (here / "bin").mkdir()
         shutil.copy(TOOL, here / "bin" / "rtrain")
         path = f"{here / 'bin'}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"

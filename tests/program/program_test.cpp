@@ -15,11 +15,13 @@
 #include <rtrain/program/program_run.hpp>
 #include <rtrain/program/program_trainer.hpp>
 #include <rtrain/program/rank_environment.hpp>
+#include <rtrain/program/run_settings.hpp>
 #include <rtrain/storage/file/file.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -78,6 +80,10 @@ TEST_CASE("Program.command_line_is_that_of_torchrun") {
     CHECK(options.command == std::vector<std::string>{"sh", "-c", "exit"});
     CHECK(command.ignored == std::vector<std::string>{"--standalone", "--tee"});
     CHECK(parse({"-n2:4", "sh"}).options.scaling.num_workers == NumWorkers(2, 4));
+    const auto data =
+        parse({"--dataset", "a=/x/../a=b", "--dataset", "b=c", "sh"}).options.datasets;
+    CHECK(data.at("a") == "/a=b");
+    CHECK(data.at("b") == (std::filesystem::current_path() / "c").string());
     CHECK(!parse({"--hang-idle", "0", "sh"}).options.run.failure.hang.enabled);
     CHECK(parse({"--hosts", "a:4,b:4", "sh"}).options.scaling.mpirun_args ==
           std::vector<std::string>{"--host", "a:4,b:4"});
@@ -105,6 +111,7 @@ TEST_CASE("Program.mistakes_on_the_command_line_say_what_to_do") {
                                                {"-n"},
                                                {"--grace", "soon", "sh"},
                                                {"--config", "lr", "sh"},
+                                               {"--dataset", "train=", "sh"},
                                                {"--nnodes", "2", "sh"},
                                                {"--rendezvous", "gloo", "sh"},
                                                {"--threads", "0", "sh"}}) {

@@ -26,6 +26,7 @@ TRAIN = str(HERE / "train.py")
 LIMIT = 300  # seconds for a run, on a busy machine
 TOOL = ""
 KILLS = 20
+ROWS = ""
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -392,15 +393,16 @@ class Ports(Shell):
 
 def main(cases):
     """Runs the cases that the command line names, which are in the module `cases`."""
-    global TOOL, KILLS
+    global TOOL, KILLS, ROWS
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("tool")
     arguments.add_argument("cases", help="a class, or a test such as Shell.test_commands")
     arguments.add_argument("--kills", type=int, default=KILLS)
+    arguments.add_argument("--rows", default=ROWS, help="the program permuted_rows")
     arguments.add_argument("-v", action="store_true")
     given = arguments.parse_args()
-    TOOL, KILLS = str(pathlib.Path(given.tool).resolve()), given.kills
-    if given.cases.startswith(("Torch", "Kills", "Numbers")):
+    TOOL, KILLS, ROWS = str(pathlib.Path(given.tool).resolve()), given.kills, given.rows
+    if given.cases.startswith(("Torch", "Kills", "Numbers", "Data")):
         try:
             import torch  # noqa: F401
         except ImportError:

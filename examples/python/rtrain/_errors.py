@@ -8,3 +8,4 @@ class Error(RuntimeError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{message} [{code}]")
         self.code = code
+        self.message = message

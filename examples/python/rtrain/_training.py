@@ -80,14 +80,17 @@ def report(metrics: Mapping[str, Any], checkpoint: Optional[Checkpoint] = None, 
         raise Error("RT-E51", f"metrics are {_type_of(metrics)}; expected a dict")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         raise Error("RT-E51", f"the checkpoint is {_type_of(checkpoint)}; expected rtrain.Checkpoint")
-    values = {_key(name, ""): _value(value, str(name)) for name, value in metrics.items()}
-    added = _value(dict(metadata or {}), "metadata")
+    values = {_key(name, ""): json_value(value, str(name)) for name, value in metrics.items()}
+    added = json_value(dict(metadata or {}), "metadata")
     if not _link.is_in_run():
         _link.require_main_thread()
         _reports += 1
         print(f"rtrain: report {_reports}: " + ", ".join(f"{name} {json.dumps(value)}" for name, value in values.items()),
               file=sys.stderr)
         return
+    if checkpoint is not None:
+        from . import _data  # which imports this module
+        added = {**_data.positions(), **added}
     answer = _link.call({"kind": "report", "metrics": values, "directory": checkpoint.path if checkpoint else "",
                          "checkpoint": checkpoint_dir_name, "metadata": added})
     _newest = optional(answer["checkpoint"])
@@ -118,7 +121,7 @@ def _key(name: Any, where: str) -> str:
     return name
 
 
-def _value(value: Any, where: str, depth: int = 0) -> Any:
+def json_value(value: Any, where: str, depth: int = 0) -> Any:
     """As JSON has it: NaN is null, infinities are texts, as in all files of rtrain."""
     if depth > _link.MAX_DEPTH:
         raise Error("RT-E51", f'"{where}" is nested more than {_link.MAX_DEPTH} deep')
@@ -131,12 +134,12 @@ def _value(value: Any, where: str, depth: int = 0) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None if math.isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, Mapping):
-        return {_key(name, f'"{where}"'): _value(item, f"{where}/{name}", depth + 1) for name, item in value.items()}
+        return {_key(name, f'"{where}"'): json_value(item, f"{where}/{name}", depth + 1) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_value(item, f"{where}/{i}", depth + 1) for i, item in enumerate(value)]
+        return [json_value(item, f"{where}/{i}", depth + 1) for i, item in enumerate(value)]
     shape = getattr(value, "shape", None)  # numpy, PyTorch, TensorFlow
     if shape is not None and all(size == 1 for size in shape):
         number = value if hasattr(value, "item") else value.numpy()
-        return _value(number.item(), where, depth + 1)
+        return json_value(number.item(), where, depth + 1)
     what = f"of shape {tuple(shape)}; pass its mean, or tolist()" if shape is not None else "; pass a number or a text"
     raise Error("RT-E51", f'"{where}" is {_type_of(value)}{" " if shape is not None else ""}{what}')

@@ -83,6 +83,11 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
                                     .directory = directory_->path()};
     given.variables[ProgramPlan::variable] = plan.text();
     given.variables["RTRAIN_CONFIG"] = json::serialize(options_.config);
+    boost::json::object datasets;
+    for (const auto& [name, path] : options_.datasets) {
+        datasets[name] = path;
+    }
+    given.variables["RTRAIN_DATASETS"] = json::serialize(datasets);
     for (int rank = 0; rank < start.ranks && !start.remote; ++rank) {
         const RankPlace place{
             .rank = rank, .size = start.ranks, .local_rank = rank, .local_size = start.ranks};

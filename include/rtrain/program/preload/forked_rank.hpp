@@ -43,7 +43,7 @@ public:
     };
 
     /// Waits until the server at the socket `path` has forked the rank, with this process's
-    /// directory and standard streams. Throws Refused, and ConfigError [RT-E54].
+    /// directory and standard streams. Throws Refused, and ConfigError [RT-E62].
     ForkedRank(const std::string& path, const Request& request)
         : server_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
         sockaddr_un address{};
@@ -64,7 +64,7 @@ public:
         if (answer.starts_with(refused)) {
             throw Refused{answer.substr(refused.size())};
         }
-        throw answer.empty() ? gone() : ConfigError("RT-E54", answer);
+        throw answer.empty() ? gone() : ConfigError("RT-E62", answer);
     }
     ForkedRank(ForkedRank&& other) noexcept
         : server_(std::exchange(other.server_, -1)), pid_(other.pid_) {}
@@ -90,9 +90,9 @@ public:
 
 private:
     [[nodiscard]] static ConfigError gone() {
-        return {"RT-E54", "the server of --preload has ended, perhaps with a message above; the "
-                           "command must be a Python program, and its interpreter needs the module "
-                           "rtrain"};
+        return {"RT-E62", "the server of --preload has ended, perhaps with a message above; the "
+                          "command must be a Python program, and its interpreter needs the module "
+                          "rtrain"};
     }
 
     [[nodiscard]] static std::optional<int> number_in(const std::string& text) {

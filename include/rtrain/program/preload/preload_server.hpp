@@ -18,7 +18,7 @@ class PreloadServer {
 public:
     /// `directory`: of its socket. `variables`: of the ranks, as far as they are the same. The
     /// server imports while ranks start, and tells them what it cannot import. Throws ConfigError
-    /// [RT-E55] unless the command is a Python script or module.
+    /// [RT-E63] unless the command is a Python script or module.
     PreloadServer(const ProgramOptions& options, const std::filesystem::path& directory,
                   Variables variables);
     PreloadServer(const PreloadServer&) = delete;

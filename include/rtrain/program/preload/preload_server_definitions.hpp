@@ -22,7 +22,7 @@ namespace rtrain::program {
 
 namespace internal {
 
-/// The script of a Python command; empty for a module. Throws ConfigError [RT-E55].
+/// The script of a Python command; empty for a module. Throws ConfigError [RT-E63].
 [[nodiscard]] inline std::string preloadable_script(const std::vector<std::string>& command) {
     const std::string name = std::filesystem::path(command[0]).filename().string();
     std::size_t at = 1;
@@ -32,9 +32,9 @@ namespace internal {
     const bool has_word = at < command.size();
     const bool is_module = has_word && command[at] == "-m" && at + 1 < command.size();
     if (!name.starts_with("python") || !has_word || (command[at].starts_with('-') && !is_module)) {
-        throw ConfigError("RT-E55", "--preload forks a Python script, as in `rtrain run --preload "
-                                     "torch train.py`, or a module (-m); no other options of "
-                                     "Python, and no other programs");
+        throw ConfigError("RT-E63", "--preload forks a Python script, as in `rtrain run --preload "
+                                    "torch train.py`, or a module (-m); no other options of "
+                                    "Python, and no other programs");
     }
     return is_module ? "" : command[at];
 }
