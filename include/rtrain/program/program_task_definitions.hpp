@@ -9,6 +9,7 @@
 #include <rtrain/process/os/child.hpp>
 #include <rtrain/program/place.hpp>
 #include <rtrain/program/plan.hpp>
+#include <rtrain/program/program_path.hpp>
 #include <rtrain/program/program_task.hpp>
 #include <rtrain/program/rank_environment.hpp>
 #include <rtrain/storage/file/temporary.hpp>
@@ -104,7 +105,9 @@ RTRAIN_DOOR std::string ProgramTask::preload(const RankPlace& place, const Progr
         Variables variables =
             rank_environment(place, {.meeting = Meeting::none, .threads = plan.threads});
         variables.insert(options_.environment.begin(), options_.environment.end());
-        preload_.emplace(options_, directory_->path(), std::move(variables));
+        std::vector<std::string> command = options_.command;
+        command[0] = path_of_program(command[0]);
+        preload_.emplace(command, options_.preload, directory_->path(), variables);
     }
     return preload_->path();
 }

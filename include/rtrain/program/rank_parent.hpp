@@ -11,7 +11,8 @@
 #include <rtrain/program/module_link.hpp>
 #include <rtrain/program/place.hpp>
 #include <rtrain/program/plan.hpp>
-#include <rtrain/program/rank_process.hpp>
+#include <rtrain/program/process/rank_process.hpp>
+#include <rtrain/program/rank_environment.hpp>
 
 #include <atomic>
 #include <chrono>

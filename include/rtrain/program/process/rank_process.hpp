@@ -8,8 +8,7 @@
 #include <rtrain/process/os/child.hpp>
 #include <rtrain/process/os/others.hpp>
 #include <rtrain/process/os/processor_time.hpp>
-#include <rtrain/program/preload/forked_rank.hpp>
-#include <rtrain/program/rank_environment.hpp>
+#include <rtrain/program/process/forked_rank.hpp>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +19,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -46,7 +46,8 @@ public:
 
     /// Starts `words` with `variables` on top of this environment; words[0] is a path. Call in the
     /// main thread, with which the program ends. Throws CannotStart.
-    RankProcess(const std::vector<std::string>& words, const Variables& variables) {
+    RankProcess(const std::vector<std::string>& words,
+                const std::map<std::string, std::string>& variables) {
         const auto settings = launch::environment_with(variables);
         const auto arguments = launch::pointers_to(words);
         const auto environment = launch::pointers_to(settings);

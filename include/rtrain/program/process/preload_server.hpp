@@ -5,22 +5,23 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
-#include <rtrain/program/program_options.hpp>
-#include <rtrain/program/rank_environment.hpp>
-#include <rtrain/program/rank_process.hpp>
+#include <rtrain/program/process/rank_process.hpp>
 
 #include <filesystem>
+#include <map>
 #include <string>
+#include <vector>
 
 namespace rtrain::program {
 
 class PreloadServer {
 public:
-    /// `directory`: of its socket. `variables`: of the ranks, as far as they are the same. The
-    /// server imports while ranks start, and tells them what it cannot import. Throws ConfigError
-    /// [RT-E63] unless the command is a Python script or module.
-    PreloadServer(const ProgramOptions& options, const std::filesystem::path& directory,
-                  Variables variables);
+    /// `command`: of the ranks; its first word is a path. `directory`: of the socket. `variables`:
+    /// of the ranks, as far as they are the same. The server imports while ranks start, and answers
+    /// them if an import fails. Throws ConfigError [RT-E63] unless it is a Python script or module.
+    PreloadServer(const std::vector<std::string>& command, const std::vector<std::string>& modules,
+                  const std::filesystem::path& directory,
+                  const std::map<std::string, std::string>& variables);
     PreloadServer(const PreloadServer&) = delete;
     PreloadServer& operator=(const PreloadServer&) = delete;
     ~PreloadServer() { process_.kill(); }
@@ -37,5 +38,5 @@ private:
 } // namespace rtrain::program
 
 #ifndef RTRAIN_COMPILED
-#include <rtrain/program/preload/preload_server_definitions.hpp>
+#include <rtrain/program/process/preload_server_definitions.hpp>
 #endif

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Definitions of program/preload/preload_server.hpp.
+/// Definitions of program/process/preload_server.hpp.
 #pragma once
 
 #include <rtrain/base/error.hpp>
-#include <rtrain/program/preload/preload_server.hpp>
-#include <rtrain/program/program_path.hpp>
+#include <rtrain/program/process/preload_server.hpp>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
-#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -70,23 +69,19 @@ private:
     int descriptor_;
 };
 
-[[nodiscard]] inline std::vector<std::string> server_command(const ProgramOptions& options,
-                                                             const Listener& listener) {
-    std::vector<std::string> words{path_of_program(options.command[0]), "-m", "rtrain._preload",
-                                   std::to_string(listener.descriptor()),
-                                   preloadable_script(options.command)};
-    words.insert(words.end(), options.preload.begin(), options.preload.end());
-    return words;
-}
-
 } // namespace internal
 
-RTRAIN_DOOR PreloadServer::PreloadServer(const ProgramOptions& options,
+RTRAIN_DOOR PreloadServer::PreloadServer(const std::vector<std::string>& command,
+                                         const std::vector<std::string>& modules,
                                          const std::filesystem::path& directory,
-                                         Variables variables)
+                                         const std::map<std::string, std::string>& variables)
     : path_(directory / "preload"), process_([&] {
           const internal::Listener listener(path_);
-          return RankProcess(internal::server_command(options, listener), variables);
+          std::vector<std::string> words{command[0], "-m", "rtrain._preload",
+                                         std::to_string(listener.descriptor()),
+                                         internal::preloadable_script(command)};
+          words.insert(words.end(), modules.begin(), modules.end());
+          return RankProcess(words, variables);
       }()) {}
 
 } // namespace rtrain::program

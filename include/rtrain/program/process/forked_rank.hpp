@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// ForkedRank: a rank that a preload server has forked (program/preload/preload_server.hpp).
+/// ForkedRank: a rank that a preload server has forked (program/process/preload_server.hpp).
 #pragma once
 
 #include <rtrain/base/error.hpp>
@@ -30,7 +30,7 @@ namespace rtrain::program {
 
 class ForkedRank {
 public:
-    /// What a rank runs: the words after the interpreter, and "NAME=value".
+    /// The words of a command after the interpreter, and its environment as "NAME=value".
     struct Request {
         std::vector<std::string> words;
         std::vector<std::string> settings;
