@@ -27,7 +27,7 @@ INCLUDES = {"libtorch": re.compile(r"#include <(?:torch|ATen|c10)/(?!version\.h>
 CORE = {
     "base", "base/text", "checkpoint/store", "config", "console", "journal", "launch", "launch/calls",
     "launch/control", "launch/supervise", "launch/watch", "process", "process/memory", "process/os", "process/preemption",
-    "process/stack", "process/status", "process/stdio", "program", "program/report", "schedule", "storage", "storage/file", "storage/node",
+    "process/stack", "process/status", "process/stdio", "program", "program/process", "program/report", "schedule", "storage", "storage/file", "storage/node",
     "track", "track/callback", "track/delivery", "track/http", "track/live", "track/mlflow", "track/offline", "track/page",
     "track/tensorboard", "track/terminal"}
 WITHOUT_LIBTORCH = CORE | {

@@ -42,6 +42,13 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 
+def start_over() -> None:
+    """In a process that was forked to be a rank."""
+    global _owner, _socket
+    _owner = os.getpid()
+    _socket = _take_socket()
+
+
 def is_in_run() -> bool:
     return _socket is not None
 

@@ -27,6 +27,7 @@ RTRAIN_DOOR const char* const RunCommand::usage =
       --storage DIRECTORY         parent of the run's directory (~/rtrain_results)
       --config KEY=VALUE          an entry of the configuration, in RTRAIN_CONFIG as JSON
       --dataset NAME=PATH         data for the Python module's get_dataset_shard(NAME)
+      --preload MODULES           Python modules to import once, for all ranks and restarts
       --resume KIND               automatic, never (start over) or always (automatic)
       --num-to-keep N             checkpoints to keep (all)
       --score METRIC              ranks checkpoints, larger first (newest first)

@@ -36,6 +36,7 @@ public:
     [[nodiscard]] int serve(launch::DriverLink& link, const RankPlace& place,
                             const ProgramPlan& plan);
     /// Call after the program has started.
+    [[nodiscard]] int other_end() const noexcept { return other_end_; }
     void close_other_end() noexcept;
 
     /// The rank must end within that time, or soon. Thread-safe.

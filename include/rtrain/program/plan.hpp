@@ -27,6 +27,7 @@ struct ProgramPlan {
     std::vector<std::string> hosts{}; ///< of the ranks, if they are on several
     std::string directory{};          ///< of the run
     std::string checkpoint{};         ///< path of the one to resume from; empty: none
+    std::string preload{};            ///< path of the preload server's socket; empty: none
 
     bool operator==(const ProgramPlan&) const = default;
 
@@ -41,7 +42,8 @@ struct ProgramPlan {
                                 {"gpus", gpus},
                                 {"hosts", boost::json::array(hosts.begin(), hosts.end())},
                                 {"directory", directory},
-                                {"checkpoint", checkpoint}});
+                                {"checkpoint", checkpoint},
+                                {"preload", preload}});
     }
 
     /// Throws std::exception for a text that text() cannot have written.
@@ -57,7 +59,8 @@ struct ProgramPlan {
                          .threads = object.at("threads").to_number<int>(),
                          .gpus = object.at("gpus").to_number<double>(),
                          .directory = std::string(object.at("directory").as_string()),
-                         .checkpoint = std::string(object.at("checkpoint").as_string())};
+                         .checkpoint = std::string(object.at("checkpoint").as_string()),
+                         .preload = std::string(object.at("preload").as_string())};
         for (const auto& port : object.at("ports").as_array()) {
             plan.ports.push_back(port.to_number<int>());
         }

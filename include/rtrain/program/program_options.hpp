@@ -31,6 +31,9 @@ struct ProgramOptions {
     Config config{};
     /// Paths of data sets by name, as JSON in the variable RTRAIN_DATASETS of each rank.
     std::map<std::string, std::string> datasets{};
+    /// Python modules that a server imports once, for all ranks and restarts on this machine: it
+    /// forks ranks, which run the script. Needs the Python module rtrain.
+    std::vector<std::string> preload{};
 };
 
 } // namespace rtrain

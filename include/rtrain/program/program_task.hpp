@@ -8,6 +8,7 @@
 #include <rtrain/base/failure.hpp>
 #include <rtrain/launch/supervise/program.hpp>
 #include <rtrain/program/held_ports.hpp>
+#include <rtrain/program/process/preload_server.hpp>
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/program/rank_parent.hpp>
 #include <rtrain/program/report/rank_calls.hpp>
@@ -39,6 +40,8 @@ public:
     [[nodiscard]] std::vector<int> ended_well() const;
 
 private:
+    /// Starts the preload server, if there is none. Returns its socket; empty: without one.
+    [[nodiscard]] std::string preload(const RankPlace& place, const ProgramPlan& plan);
     [[nodiscard]] launch::LaunchEnvironment prepare(const launch::LaunchRequest& start);
     void keep(const std::string& text);
     [[nodiscard]] std::optional<std::string> result() const;
@@ -48,8 +51,9 @@ private:
     RunBook& book_;
     std::optional<RankCalls> calls_;                     ///< of the current start
     std::optional<storage::ProcessDirectory> directory_; ///< of the control socket
-    HeldPorts ports_;                                    ///< of the current start
-    std::map<int, RankEnding> endings_;                  ///< by rank
+    std::optional<PreloadServer> preload_;
+    HeldPorts ports_;                   ///< of the current start
+    std::map<int, RankEnding> endings_; ///< by rank
     int first_failed_ = 0;
 };
 

@@ -9,7 +9,9 @@
 #include <rtrain/process/os/child.hpp>
 #include <rtrain/program/place.hpp>
 #include <rtrain/program/plan.hpp>
+#include <rtrain/program/program_path.hpp>
 #include <rtrain/program/program_task.hpp>
+#include <rtrain/program/rank_environment.hpp>
 #include <rtrain/storage/file/temporary.hpp>
 
 #include <algorithm>
@@ -75,6 +77,9 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
             plan.hosts.push_back(launch::without_user(host.name));
         }
     }
+    if (!start.remote) {
+        plan.preload = preload({.size = start.ranks, .local_size = start.ranks}, plan);
+    }
     launch::LaunchEnvironment given{.variables = options_.environment,
                                     .directory = directory_->path()};
     given.variables[ProgramPlan::variable] = plan.text();
@@ -90,6 +95,21 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
         given.rank_variables.push_back({{RankPlace::variable, place.text()}});
     }
     return given;
+}
+
+RTRAIN_DOOR std::string ProgramTask::preload(const RankPlace& place, const ProgramPlan& plan) {
+    if (options_.preload.empty()) {
+        return "";
+    }
+    if (!preload_ || preload_->has_ended()) {
+        Variables variables =
+            rank_environment(place, {.meeting = Meeting::none, .threads = plan.threads});
+        variables.insert(options_.environment.begin(), options_.environment.end());
+        std::vector<std::string> command = options_.command;
+        command[0] = path_of_program(command[0]);
+        preload_.emplace(command, options_.preload, directory_->path(), variables);
+    }
+    return preload_->path();
 }
 
 RTRAIN_DOOR void ProgramTask::keep(const std::string& text) {

@@ -11,7 +11,8 @@
 #include <rtrain/program/module_link.hpp>
 #include <rtrain/program/place.hpp>
 #include <rtrain/program/plan.hpp>
-#include <rtrain/program/rank_process.hpp>
+#include <rtrain/program/process/rank_process.hpp>
+#include <rtrain/program/rank_environment.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -53,6 +54,8 @@ private:
     /// On several machines: the ranks exchange their addresses through the driver.
     void exchange_addresses();
     void start();
+    [[nodiscard]] bool start_forked(Variables& variables);
+    void start_by_itself(const std::vector<std::string>& words, const Variables& variables);
     int wait();
     void forward(int signal);
     /// Reports how the program ended, and returns the exit code.

@@ -23,6 +23,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -30,7 +31,9 @@
 #include <thread>
 #include <utility>
 
+#include <poll.h>
 #include <signal.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,6 +63,31 @@ namespace internal {
     }
     return set;
 }
+
+/// Receives these signals, which are blocked.
+class AwaitedSignals {
+public:
+    AwaitedSignals() {
+        const sigset_t set = awaited_signals();
+        descriptor_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    }
+    AwaitedSignals(const AwaitedSignals&) = delete;
+    AwaitedSignals& operator=(const AwaitedSignals&) = delete;
+    ~AwaitedSignals() { ::close(descriptor_); }
+
+    /// The next signal; 0 on timeout, or once `other` is readable.
+    [[nodiscard]] int next(int other, std::chrono::milliseconds limit) const {
+        std::array<pollfd, 2> awaited{{{descriptor_, POLLIN, 0}, {other, POLLIN, 0}}};
+        (void)::poll(awaited.data(), awaited.size(), static_cast<int>(limit.count()));
+        signalfd_siginfo received{};
+        return ::read(descriptor_, &received, sizeof received) == sizeof received
+                   ? static_cast<int>(received.ssi_signo)
+                   : 0;
+    }
+
+private:
+    int descriptor_ = -1;
+};
 
 /// Removes the directories of a driver that was killed. Its connections end shortly before it does.
 inline void sweep_after_driver() noexcept {
@@ -174,11 +202,8 @@ RTRAIN_DOOR void RankParent::start() {
     if (link_) {
         variables[module_variable] = std::to_string(module_.serve(*link_, place_, plan_));
     }
-    try {
-        process_.emplace(words, variables);
-    } catch (const RankProcess::CannotStart& failed) {
-        throw ConfigError(
-            "RT-E5", detail::concat("cannot start ", words_[0], ": ", std::strerror(failed.error)));
+    if (!start_forked(variables)) {
+        start_by_itself(words, variables);
     }
     module_.close_other_end();
     has_started_ = true;
@@ -191,12 +216,39 @@ RTRAIN_DOOR void RankParent::start() {
     }
 }
 
+/// Returns false if the rank is to be started by itself.
+RTRAIN_DOOR bool RankParent::start_forked(Variables& variables) {
+    if (plan_.preload.empty()) {
+        return false;
+    }
+    try {
+        process_.emplace(ForkedRank(plan_.preload, {.words = {words_.begin() + 1, words_.end()},
+                                                    .settings = launch::environment_with(variables),
+                                                    .module = module_.other_end()}));
+        return true;
+    } catch (const ForkedRank::Refused& refused) {
+        if (place_.local_rank == 0) {
+            console::warn("ranks start without --preload: %s", refused.why.c_str());
+        }
+        return false;
+    }
+}
+
+RTRAIN_DOOR void RankParent::start_by_itself(const std::vector<std::string>& words,
+                                             const Variables& variables) {
+    try {
+        process_.emplace(words, variables);
+    } catch (const RankProcess::CannotStart& failed) {
+        throw ConfigError(
+            "RT-E5", detail::concat("cannot start ", words_[0], ": ", std::strerror(failed.error)));
+    }
+}
+
 RTRAIN_DOOR int RankParent::wait() {
-    const sigset_t awaited = internal::awaited_signals();
+    const internal::AwaitedSignals awaited;
     while (!process_->has_ended() || was_hung_) { // then the driver ends this process
-        constexpr timespec interval{.tv_sec = 1, .tv_nsec = 0};
-        siginfo_t received{};
-        const int signal = ::sigtimedwait(&awaited, &received, &interval);
+        constexpr std::chrono::seconds interval{1};
+        const int signal = awaited.next(was_hung_ ? -1 : process_->end(), interval);
         if (signal > 0 && signal != SIGCHLD) {
             forward(signal);
         }
@@ -278,7 +330,8 @@ RTRAIN_DOOR launch::RankReport RankParent::report(int rank) {
     was_runnable_ = was_runnable_ || state == 'R'; // on a busy machine, without a core
     const double passed_s = std::chrono::duration<double>(now - measured_at_).count();
     if (passed_s >= interval_s) {
-        const double cpu_s = process::processor_time_s();
+        const double cpu_s =
+            process::processor_time_s() + (runs ? process_->processor_time_s() : 0);
         computes_ = was_runnable_ || (cpu_s - cpu_s_) / passed_s >= computes_from;
         was_runnable_ = false;
         progress_ += computes_ ? 1 : 0;

@@ -124,6 +124,21 @@ inline void add_dataset(std::map<std::string, std::string>& datasets, const std:
     return rendezvous::None{};
 }
 
+/// "torch,transformers".
+[[nodiscard]] inline std::vector<std::string> modules_in(const std::string& option,
+                                                         const std::string& value) {
+    std::vector<std::string> names;
+    for (std::size_t begin = 0; begin <= value.size();) {
+        const std::size_t end = std::min(value.find(',', begin), value.size());
+        names.push_back(value.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    if (std::ranges::find(names, "") != names.end()) {
+        throw wrong_value(option, value, "names of Python modules, for example torch,numpy");
+    }
+    return names;
+}
+
 /// Handles the value of an option.
 using Setting =
     std::function<void(ProgramOptions&, const std::string& option, const std::string& value)>;
@@ -170,6 +185,8 @@ using Settings = std::map<std::string, Setting, std::less<>>;
              [](Options& run, const Text&, const Text& value) { add_entry(run.config, value); }},
             {"--dataset", [](Options& run, const Text&,
                              const Text& value) { add_dataset(run.datasets, value); }},
+            {"--preload", [](Options& run, const Text& option,
+                             const Text& value) { run.preload = modules_in(option, value); }},
             {"--rendezvous", [](Options& run, const Text&,
                                 const Text& value) { run.rendezvous = rendezvous_in(value); }},
             {"--hosts",

@@ -82,6 +82,11 @@ namespace internal {
 
 } // namespace internal
 
+/// Processor time of another process and of its descendants.
+[[nodiscard]] inline double processor_time_of_s(pid_t process) {
+    return internal::time_of_process_s(process) + internal::time_below_s(process);
+}
+
 /// Processor time of all descendants of this process.
 [[nodiscard]] inline double processor_time_of_children_s() {
     siginfo_t info{};

@@ -7,7 +7,8 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/process/os/child.hpp>
 #include <rtrain/process/os/others.hpp>
-#include <rtrain/program/rank_environment.hpp>
+#include <rtrain/process/os/processor_time.hpp>
+#include <rtrain/program/process/forked_rank.hpp>
 
 #include <algorithm>
 #include <array>
@@ -18,6 +19,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -44,13 +46,13 @@ public:
 
     /// Starts `words` with `variables` on top of this environment; words[0] is a path. Call in the
     /// main thread, with which the program ends. Throws CannotStart.
-    RankProcess(const std::vector<std::string>& words, const Variables& variables) {
+    RankProcess(const std::vector<std::string>& words,
+                const std::map<std::string, std::string>& variables) {
         const auto settings = launch::environment_with(variables);
         const auto arguments = launch::pointers_to(words);
         const auto environment = launch::pointers_to(settings);
         int failed[2];
-        int alive[2];
-        if (::pipe2(failed, O_CLOEXEC) != 0 || ::pipe2(alive, O_CLOEXEC) != 0) {
+        if (::pipe2(failed, O_CLOEXEC) != 0) {
             throw CannotStart{errno};
         }
         const pid_t parent = ::getpid();
@@ -59,12 +61,7 @@ public:
             execute(parent, arguments[0], arguments.data(), environment.data(), failed[1]);
         }
         ::close(failed[1]);
-        guard_ = pid_ > 0 ? ::fork() : -1;
-        if (guard_ == 0) {
-            stand_guard(pid_, alive[0]);
-        }
-        ::close(alive[0]);
-        alive_ = alive[1];
+        start_guard();
         int error = errno;
         const bool has_failed = pid_ < 0 || ::read(failed[0], &error, sizeof error) > 0;
         ::close(failed[0]);
@@ -73,14 +70,29 @@ public:
             throw CannotStart{error};
         }
     }
+    /// The same for a process that a preload server has forked.
+    explicit RankProcess(ForkedRank rank) : pid_(rank.pid()), forked_(std::move(rank)) {
+        start_guard();
+    }
     RankProcess(const RankProcess&) = delete;
     RankProcess& operator=(const RankProcess&) = delete;
     ~RankProcess() { (void)wait(); }
 
     [[nodiscard]] pid_t pid() const noexcept { return pid_; }
 
+    /// For poll(): readable once a forked process has ended; -1 for others, which send SIGCHLD.
+    [[nodiscard]] int end() const noexcept { return forked_ ? forked_->end() : -1; }
+
+    /// Processor time of a process that is not a child of this one.
+    [[nodiscard]] double processor_time_s() const {
+        return forked_ ? process::processor_time_of_s(pid_) : 0;
+    }
+
     /// True if the program has ended, though wait() has not been called.
     [[nodiscard]] bool has_ended() const {
+        if (forked_) {
+            return forked_->has_ended();
+        }
         siginfo_t info{};
         return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
                info.si_pid != 0;
@@ -123,15 +135,15 @@ public:
 
     /// Waits for the program, and kills what is left of its group. Returns the status of waitpid().
     int wait() {
-        siginfo_t info{};
-        while (pid_ > 0 &&
-               ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) != 0 &&
-               errno == EINTR) {
-        }
+        await_end();
         const std::lock_guard lock(mutex_);
         if (!is_reaped_ && pid_ > 0) {
             kill_group(); // before its number is free
-            ::waitpid(pid_, &status_, 0);
+            if (forked_) {
+                forked_.reset();
+            } else {
+                ::waitpid(pid_, &status_, 0);
+            }
         }
         is_reaped_ = true;
         if (guard_ > 0) {
@@ -147,6 +159,33 @@ public:
     }
 
 private:
+    void start_guard() {
+        int alive[2];
+        if (::pipe2(alive, O_CLOEXEC) != 0) {
+            return;
+        }
+        guard_ = pid_ > 0 ? ::fork() : -1;
+        if (guard_ == 0) {
+            stand_guard(pid_, alive[0]);
+        }
+        ::close(alive[0]);
+        alive_ = alive[1];
+    }
+
+    void await_end() {
+        if (is_reaped_ || pid_ <= 0) {
+            return;
+        }
+        if (forked_) {
+            status_ = forked_->wait();
+            return;
+        }
+        siginfo_t info{};
+        while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) != 0 &&
+               errno == EINTR) {
+        }
+    }
+
     [[noreturn]] static void execute(pid_t parent, const char* program, char* const* arguments,
                                      char* const* environment, int failed) {
         sigset_t none;
@@ -213,6 +252,7 @@ private:
     pid_t guard_ = -1;
     int alive_ = -1; ///< the guard's pipe
     int status_ = 0;
+    std::optional<ForkedRank> forked_;
     bool is_reaped_ = false;
     std::mutex mutex_;
 };

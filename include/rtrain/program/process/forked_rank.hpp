@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// ForkedRank: a rank that a preload server has forked (program/process/preload_server.hpp).
+#pragma once
+
+#include <rtrain/base/error.hpp>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace rtrain::program {
+
+class ForkedRank {
+public:
+    /// The words of a command after the interpreter, and its environment as "NAME=value".
+    struct Request {
+        std::vector<std::string> words;
+        std::vector<std::string> settings;
+        int module = -1; ///< socket of the module rtrain; -1: none
+    };
+
+    /// The server has refused: the modules cannot be preloaded, but ranks can import them.
+    struct Refused {
+        std::string why;
+    };
+
+    /// Waits until the server at the socket `path` has forked the rank, with this process's
+    /// directory and standard streams. Throws Refused, and ConfigError [RT-E62].
+    ForkedRank(const std::string& path, const Request& request)
+        : server_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        path.copy(address.sun_path, sizeof address.sun_path - 1);
+        const auto* const there = reinterpret_cast<const sockaddr*>(&address); // NOLINT
+        if (::connect(server_, there, sizeof address) != 0 || !send(request)) {
+            close();
+            throw gone();
+        }
+        const std::string answer = line();
+        if (const auto number = number_in(answer)) {
+            pid_ = *number;
+            return;
+        }
+        close();
+        constexpr std::string_view refused = "refused ";
+        if (answer.starts_with(refused)) {
+            throw Refused{answer.substr(refused.size())};
+        }
+        throw answer.empty() ? gone() : ConfigError("RT-E62", answer);
+    }
+    ForkedRank(ForkedRank&& other) noexcept
+        : server_(std::exchange(other.server_, -1)), pid_(other.pid_) {}
+    ForkedRank& operator=(ForkedRank&&) = delete;
+    /// The server kills what is left of its group.
+    ~ForkedRank() { close(); }
+
+    [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+
+    /// For poll(): readable once the rank has ended.
+    [[nodiscard]] int end() const noexcept { return server_; }
+
+    [[nodiscard]] bool has_ended() const {
+        pollfd end{server_, POLLIN, 0};
+        return ::poll(&end, 1, 0) > 0;
+    }
+
+    /// Waits for the end. Returns the status of waitpid().
+    [[nodiscard]] int wait() {
+        constexpr int killed = SIGKILL; // with its server
+        return number_in(line()).value_or(killed);
+    }
+
+private:
+    [[nodiscard]] static ConfigError gone() {
+        return {"RT-E62", "the server of --preload has ended, perhaps with a message above; the "
+                          "command must be a Python program, and its interpreter needs the module "
+                          "rtrain"};
+    }
+
+    [[nodiscard]] static std::optional<int> number_in(const std::string& text) {
+        int number = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+        return error == std::errc{} && end == text.data() + text.size() ? std::optional(number)
+                                                                        : std::nullopt;
+    }
+
+    [[nodiscard]] bool send(const Request& request) const {
+        std::string fields = std::filesystem::current_path().string() + '\0' +
+                             std::to_string(request.words.size()) + '\0';
+        for (const auto* const texts : {&request.words, &request.settings}) {
+            for (const std::string& text : *texts) {
+                fields += text + '\0';
+            }
+        }
+        const std::uint64_t size = fields.size();
+        std::string bytes(sizeof size, '\0');
+        std::memcpy(bytes.data(), &size, sizeof size);
+        bytes += fields;
+        const std::size_t first = send_files(bytes, request.module);
+        for (std::size_t sent = first; first > 0 && sent < bytes.size();) {
+            const ssize_t more =
+                ::send(server_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+            if (more < 0 && errno != EINTR) {
+                return false;
+            }
+            sent += more > 0 ? static_cast<std::size_t>(more) : 0;
+        }
+        return first > 0;
+    }
+
+    /// Sends the standard streams with the first bytes. Returns how many; 0: an error.
+    [[nodiscard]] std::size_t send_files(const std::string& bytes, int module) const {
+        const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+        // A terminal would stop the rank, which is not in its foreground.
+        std::vector<int> files{::isatty(STDIN_FILENO) != 0 ? null : STDIN_FILENO, STDOUT_FILENO,
+                               STDERR_FILENO};
+        if (module >= 0) {
+            files.push_back(module);
+        }
+        iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+        alignas(cmsghdr) std::array<char, CMSG_SPACE(4 * sizeof(int))> control{};
+        msghdr message{};
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.data();
+        message.msg_controllen = CMSG_SPACE(files.size() * sizeof(int));
+        cmsghdr* const header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
+        std::memcpy(CMSG_DATA(header), files.data(), files.size() * sizeof(int));
+        const ssize_t sent = ::sendmsg(server_, &message, MSG_NOSIGNAL);
+        ::close(null);
+        return sent > 0 ? static_cast<std::size_t>(sent) : 0;
+    }
+
+    /// The next line of the server, without its end; empty if it has ended.
+    [[nodiscard]] std::string line() const {
+        std::string text;
+        for (char c = 0;;) {
+            const ssize_t got = ::recv(server_, &c, 1, 0);
+            if (got < 0 && errno == EINTR) {
+                continue;
+            }
+            if (got <= 0) {
+                return "";
+            }
+            if (c == '\n') {
+                return text;
+            }
+            text += c;
+        }
+    }
+
+    void close() noexcept {
+        if (server_ >= 0) {
+            ::close(std::exchange(server_, -1));
+        }
+    }
+
+    int server_; ///< connection to it
+    pid_t pid_ = -1;
+};
+
+} // namespace rtrain::program
