@@ -3,7 +3,6 @@
 /// FitLoop: the training of one Fit on a rank.
 #pragma once
 
-#include <rtrain/comm/kernels/reduce_op.hpp>
 #include <rtrain/fit/checks.hpp>
 #include <rtrain/fit/context.hpp>
 #include <rtrain/fit/gradients.hpp>
@@ -160,7 +159,7 @@ private:
     /// Returns true if a rank has called step.stop(), and this epoch may be the last. *Collective.*
     [[nodiscard]] bool agree_to_stop(int epoch) {
         return epoch + 1 >= options_.min_epochs &&
-               worker_.all_reduce(step_.is_to_stop_ ? 1 : 0, ReduceOp::max) != 0;
+               worker_.all_reduce(step_.is_to_stop_ ? 1 : 0) != 0;
     }
     [[nodiscard]] bool has_made_all_steps() const {
         return options_.max_steps > 0 && step_.progress_.steps >= options_.max_steps;
