@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).parent
-UNITS = (128, 512)
+UNITS = (1, 128, 512)  # a step of one unit takes 90 us, so that single ones show
 
 
 def measure(command, directory):
@@ -54,6 +54,10 @@ def main():
         of_rounds = [a[field] / b[field] for a, b in zip(found[one], found[other])]
         return f"{least(one, field) / least(other, field):.3f} (median {statistics.median(of_rounds):.3f}) times"
 
+    def added(one, other, field):
+        of_rounds = [a[field] - b[field] for a, b in zip(found[one], found[other])]
+        return f"{least(one, field) - least(other, field):.2f} (median {statistics.median(of_rounds):.2f}) us"
+
     print("| units | ranks | contestant | us a step | of processor time | s to the first step |\n|---|---|---|---|---|---|")
     for key in sorted(found):
         print(f"| {key[0]} | {key[1]} | {key[2]} | {least(key, 'step_us'):.1f} | {least(key, 'cpu_us'):.1f} | "
@@ -63,7 +67,7 @@ def main():
             loop, fit, logged = ((units, ranks, name) for name in ("loop", "fit", "logged"))
             for field in "step_us", "cpu_us":
                 print(f"{units} units, {ranks} ranks, {field}: Fit takes {ratio(fit, loop, field)} the loop's time; hooks "
-                      f"and three values add {least(logged, field) - least(fit, field):.2f} us")
+                      f"and three values add {added(logged, fit, field)}")
     if (peer := (512, 2, "lightning")) in found:
         fit = 512, 2, "fit"
         print(f"two ranks, 512 units: {ratio(fit, peer)} Lightning's epoch, {ratio(fit, peer, 'first_s')} its start")

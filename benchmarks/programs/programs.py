@@ -76,10 +76,19 @@ def notes_of(words, limit, **variables):
     return began, [(what, float(seconds)) for what, seconds in lines]
 
 
+def parts(notes, began):
+    """Seconds from `began` to the next all-reduce: to the start of the last rank, its imports, and the rest. Empty if
+    there was none."""
+    last = {what: when for what, when in sorted(notes, key=lambda note: note[1]) if when > began}
+    if "all_reduce" not in last:
+        return []
+    times = [began, last["started"], last["imported"], last["all_reduce"]]
+    return [[after - before for before, after in zip(times, times[1:])]]
+
+
 def start(words, limit):
-    """Empty if there was no all-reduce within the limit."""
     began, notes = notes_of(words, limit)
-    return [when - began for what, when in notes if what == "all_reduce"][:1]
+    return parts(notes, began)
 
 
 def launch(words, limit):
@@ -95,7 +104,7 @@ def print_starts(tool, storage, given):
         for name in seconds:
             seconds[name] += start(words.get(name) or by_hand(given.ranks, program), given.limit)
     for name, each in seconds.items():
-        print(f"command to the first all-reduce, {name}: {figures(each)}")
+        print_parts(f"command to the first all-reduce, {name}", each)
 
 
 def print_launches(tool, storage, given):
@@ -110,12 +119,10 @@ def print_launches(tool, storage, given):
 
 
 def restart(words, limit):
-    """How many were killed, 0 or 1; and seconds from the kill to the next all-reduce, with those of the imports among
-    them, if there was one."""
+    """How many were killed, 0 or 1; and the parts of the time from the kill to the next all-reduce."""
     _, notes = notes_of(words, limit, KILL="1")
-    names = [what for what, _ in notes]
-    after = notes[names.index("kill"):] if "kill" in names else []
-    return min(1, len(after)), [(after[2][1] - after[0][1], after[1][1])] if len(after) >= 3 else []
+    kill = [when for what, when in notes if what == "kill"]
+    return len(kill), parts(notes, kill[0]) if kill else []
 
 
 def cost(words, ranks, seconds=20):
@@ -156,6 +163,13 @@ def print_tool(tool):
     print(f"rtrain --version: least {least * 1e3:.1f} ms; the stripped tool: {size / 1e6:.2f} MB")
 
 
+def print_parts(what, found):
+    print(f"{what}: {figures([sum(each) for each in found])}")
+    for i, part in enumerate(("to the start of the last rank", "imports", "from the last import to the all-reduce")):
+        print(f"    {part}: {figures([each[i] for each in found])}")
+    print(f"    without the imports: {figures([each[0] + each[2] for each in found])}")
+
+
 def figures(seconds):
     return f"median {statistics.median(seconds):.2f} s, least {min(seconds):.2f} s" if seconds else "none"
 
@@ -181,9 +195,7 @@ def main():
                 kills[name] += killed
                 restarts[name] += recovered
         for name, found in restarts.items():
-            print(f"SIGKILL to the next all-reduce, {name}: {figures([all_of_it for all_of_it, _ in found])}; without "
-                  f"the imports: {figures([all_of_it - imports for all_of_it, imports in found])}; {len(found)} of "
-                  f"{kills[name]} recovered")
+            print_parts(f"SIGKILL to the next all-reduce, {name}, {len(found)} of {kills[name]} recovered", found)
         pss, percent = cost(words["rtrain"], given.ranks)
     print(f"driver and parents: {pss:.0f} KB (Pss) per rank, {percent:.2f} % of a core")
     return 0

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program of programs.py: rank 0 writes how long its imports took, and when its first all-reduce ended. With KILL,
-rank 1 kills itself then, in the first start. With WAIT, each rank sleeps for so many seconds."""
+"""The program of programs.py: each rank writes when its process was started and when its imports ended, rank 0 when its
+first all-reduce did. With KILL, rank 1 kills itself then, in the first start. With WAIT, each rank sleeps for so many
+seconds."""
 import os
 import signal
 import time
 
-BEGAN = time.time()
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
+import torch
+import torch.distributed as dist
 
 IMPORTED = time.time()
+
+
+def started():
+    """When this process was, to 10 ms."""
+    with open("/proc/self/stat") as stat:
+        ticks = int(stat.read().rpartition(")")[2].split()[19])
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def note(what, seconds):
@@ -17,10 +24,11 @@ def note(what, seconds):
         print(what, seconds, file=times, flush=True)
 
 
+note("started", started())
+note("imported", IMPORTED)
 dist.init_process_group("gloo")
 dist.all_reduce(torch.ones(1))
 if dist.get_rank() == 0:
-    note("imports", IMPORTED - BEGAN)
     note("all_reduce", time.time())
 if os.environ.get("KILL") and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
     dist.all_reduce(torch.ones(1))  # rank 0 has written

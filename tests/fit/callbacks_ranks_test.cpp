@@ -365,6 +365,13 @@ TEST_CASE("Fit.calls_other_callbacks_and_overrides" * doctest::timeout(300)) {
         with.min_epochs = 4;
         run("later", Fit<Stopping>{with});
         CHECK(seen().steps == 44);
+        with.min_epochs = 0;
+        with.val_every_epochs = 4;
+        const Result validated = run("validated", Fit<Stopping>{with});
+        CHECK(seen().steps == 22);
+        CHECK(validated.metrics_history.size() == 1);
+        CHECK(validated.metric("val/loss") > 0);
+        CHECK(validated.checkpoint);
     }
 }
 

@@ -266,23 +266,26 @@ void note(const std::string& text) {
 /// Logs its hooks, as the modules of tests/fixtures/fit/hook_log.py do.
 struct Logging : torch::nn::Module {
     at::Tensor loss_of(const data::Batch& batch) { return net(batch["x"]).square().mean(); }
-    at::Tensor training_step(const data::Batch& batch, Step& step) {
-        note("module training_step");
+    static void note_step(const std::string& name, const Step& step) {
+        note("module " + name);
         if (step.batch() == seen().fail_at) {
             throw std::runtime_error("as planned");
         }
+    }
+    at::Tensor training_step(const data::Batch& batch, Step& step) {
+        note_step("training_step", step);
         return loss_of(batch);
     }
     void validation_step(const data::Batch& /*batch*/, Step& step) {
-        note("module validation_step");
+        note_step("validation_step", step);
         step.log("loss", 1.0);
     }
     void test_step(const data::Batch& /*batch*/, Step& step) {
-        note("module test_step");
+        note_step("test_step", step);
         step.log("loss", 1.0);
     }
-    at::Tensor predict_step(const data::Batch& batch, Step& /*step*/) {
-        note("module predict_step");
+    at::Tensor predict_step(const data::Batch& batch, Step& step) {
+        note_step("predict_step", step);
         return net(batch["x"]);
     }
     auto configure_optimizers(const Plan& /*plan*/) {
@@ -402,7 +405,7 @@ std::map<std::string, std::vector<std::string>> lightnings() {
 TEST_CASE("Fit.calls_the_hooks_that_lightning_calls" * doctest::timeout(120)) {
     const test::Directory directory("fit-hooks");
     const auto expected = lightnings();
-    REQUIRE(expected.size() == 9);
+    REQUIRE(expected.size() == 13);
     const int ranks = launch::ranks().value_or(1);
     const auto ones = [&](std::int64_t rows) {
         return data::from_tensors({{"x", torch::ones({rows * ranks, 1})}});
@@ -415,7 +418,7 @@ TEST_CASE("Fit.calls_the_hooks_that_lightning_calls" * doctest::timeout(120)) {
         Trainer<> trainer({.run = {.name = run, .storage_path = directory.path(), .stop = stop},
                            .datasets = {{"train", ones(6)}, {"val", ones(2)}, {"test", ones(2)}}});
         const std::string code = code_of([&] { checkpoint = trainer.fit(fit).checkpoint; });
-        CHECK(code == (name == "exception" ? "RT-T1" : ""));
+        CHECK(code == (seen().fail_at >= 0 ? "RT-T1" : ""));
         const auto& log = seen().hooks;
         const auto& theirs = expected.at(name);
         CHECK(log.size() == theirs.size());
@@ -442,6 +445,12 @@ TEST_CASE("Fit.calls_the_hooks_that_lightning_calls" * doctest::timeout(120)) {
     check("two_optimizers",
           Fit<LoggingTwo, LoggingCallback>{
               {.max_epochs = 1, .limit_train_batches = 2, .sanity_val_batches = 0}});
+    check("trained",
+          WithHooks{{.max_epochs = 1, .limit_train_batches = 1, .sanity_val_batches = 0}});
+    seen().fail_at = 1;
+    check("trained_then_validate", fit.validate(*checkpoint));
+    check("trained_then_test", fit.test(*checkpoint));
+    check("trained_then_predict", fit.predict(*checkpoint, [](const at::Tensor& /*all*/) {}));
     seen().fail_at = 2;
     check("exception", WithHooks{{.max_epochs = 1, .sanity_val_batches = 0}});
     seen().fail_at = -1;

@@ -20,6 +20,7 @@
 
 #include <doctest/doctest.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -356,6 +357,29 @@ TEST_CASE("Program.a_trainer_throws_what_a_script_has_failed_of") {
     CHECK(test::message_of([&] {
               (void)ProgramTrainer(options).fit();
           }).ends_with("all ranks must make the same collective calls [RT-E12]"));
+}
+
+TEST_CASE("Program.exits_of_ranks_interrupt_no_thread_of_the_program") {
+    const auto handler = [] {
+        struct sigaction now {};
+        ::sigaction(SIGCHLD, nullptr, &now);
+        return now.sa_handler;
+    };
+    const auto before = ::signal(SIGCHLD, SIG_IGN); // as some parents leave it
+    const test::Directory storage("program-exits");
+    auto options = script(storage, "until [ -e $STORAGE/seen ]; do sleep 0.01; done; "
+                                   "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3");
+    options.run.failure.max_failures = 1;
+    sighandler_t during = SIG_IGN;
+    options.run.failure.preemption_notice = [&] {
+        during = handler();
+        test::write(storage.path() / "seen", "");
+        return false;
+    };
+    (void)ProgramTrainer(options).fit();
+    CHECK((during == SIG_DFL));
+    CHECK((handler() == SIG_IGN));
+    ::signal(SIGCHLD, before);
 }
 
 TEST_CASE("Program.each_start_has_a_new_port") {

@@ -14,6 +14,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,15 @@ def descendants(process):
         for child in children:
             found += [child, *descendants(child)]
     return found
+
+
+def is_held(port):
+    with socket.socket() as probe:  # without SO_REUSEADDR
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return True
+    return False
 
 
 def wait_until(condition, limit=60, pause=0.02):
@@ -209,14 +219,17 @@ class Shell(Run):
         wait_until(lambda: not any(map(is_alive, ranks)), 2)
 
     def test_nothing_outlives_a_killed_driver(self):
-        script = self.script("sleep 1000 & touch ready-$RANK; sleep 1000")
+        script = self.script("sleep 1000 & echo $MASTER_PORT > port; touch ready-$RANK; sleep 1000")
         run = self.start("-n", "2", script)
         wait_until(lambda: all((self.directory / f"ready-{rank}").exists() for rank in range(2)))
         processes = descendants(run.pid)
+        port = int((self.directory / "port").read_text())
+        self.assertTrue(is_held(port))
         self.assertGreaterEqual(len(processes), 2 * 4)
         run.kill()
         wait_until(lambda: not any(map(is_alive, processes)), 2)
         wait_until(lambda: not list(self.temporary.glob("rtrain*")), 2)
+        wait_until(lambda: not is_held(port), 2)
         self.end(run)
 
     def test_nothing_outlives_a_killed_parent_of_a_rank(self):

@@ -216,8 +216,10 @@ def main():
             cluster.close()
 
 
-if __name__ == "__main__":
-    if sys.argv[4:] == ["inside"]:
+def run_alone(main):
+    """Calls it in a PID namespace that ends with it."""
+    if sys.argv[-1] == "inside":
+        sys.argv.pop()
         main()
     else:
         require_slurm()
@@ -225,3 +227,7 @@ if __name__ == "__main__":
         init = ["bash", "-c", '"$@"; exit $?', "init", sys.executable, *sys.argv, "inside"]
         words = [*unshared(), *init]
         os.execvp(words[0], words)
+
+
+if __name__ == "__main__":
+    run_alone(main)

@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -84,6 +85,16 @@ public:
         std::apply([&](auto&... each) { (call_of<Hook>(each, arguments...), ...); }, callbacks_);
         if constexpr (has_hook<M, Hook>) {
             Hook::call(*model_, arguments...);
+        }
+    }
+    /// Runs `run`, and calls on_exception before what it throws leaves.
+    template <class Run>
+    void with_exception_hooks(Step& step, const Run& run) {
+        try {
+            run();
+        } catch (const std::exception& error) {
+            call<on_exception_hook>(error, step);
+            throw;
         }
     }
     struct Evaluation {

@@ -74,28 +74,29 @@ public:
 
     template <class Hooks, class Each>
     void run(Stage stage, const std::string& dataset, const Each& each) {
-        set_up();
-        auto batches = worker_.dataset_shard(dataset).batches(
-            {.size = options_.batch_size, .threads = options_.threads, .each_row_once = true});
-        this->template evaluate<Hooks>({step_, stage, logged_, options_.limit_val_batches}, batches,
-                                       [&](const data::Batch& batch) {
-                                           this->run_step(
-                                               step_, [&] { return each(*model_, batch, step_); });
-                                       });
-        this->template call<teardown_hook>(step_);
+        between_setup_and_teardown([&] {
+            auto batches = worker_.dataset_shard(dataset).batches(
+                {.size = options_.batch_size, .threads = options_.threads, .each_row_once = true});
+            this->template evaluate<Hooks>(
+                {step_, stage, logged_, options_.limit_val_batches}, batches,
+                [&](const data::Batch& batch) {
+                    this->run_step(step_, [&] { return each(*model_, batch, step_); });
+                });
+        });
         worker_.report({}, logged_.values());
     }
 
     /// The predictions for all rows, on each rank. *Collective.*
     [[nodiscard]] at::Tensor predict() {
         std::vector<at::Tensor> predictions;
-        set_up();
-        this->template evaluate<PredictHooks>(
-            {step_, Stage::predict, logged_}, consecutive_batches(), [&](const data::Batch& batch) {
-                predictions.push_back(
-                    model_.call([&] { return at::Tensor(model_->predict_step(batch, step_)); }));
-            });
-        this->template call<teardown_hook>(step_);
+        between_setup_and_teardown([&] {
+            this->template evaluate<PredictHooks>(
+                {step_, Stage::predict, logged_}, consecutive_batches(),
+                [&](const data::Batch& batch) {
+                    predictions.push_back(model_.call(
+                        [&] { return at::Tensor(model_->predict_step(batch, step_)); }));
+                });
+        });
         return gathered_rows(worker_, predictions.empty() ? at::Tensor() : at::cat(predictions));
     }
 
@@ -106,10 +107,15 @@ private:
         void load(const StateReader& in) { context->load_callbacks(in); }
     };
 
-    void set_up() {
-        this->template call<setup_hook>(step_);
-        Saved saved{this};
-        State{}.add("model", model_).add("fit", saved).load_from(checkpoint_);
+    template <class Evaluate>
+    void between_setup_and_teardown(const Evaluate& evaluate) {
+        this->with_exception_hooks(step_, [&] {
+            this->template call<setup_hook>(step_);
+            Saved saved{this};
+            State{}.add("model", model_).add("fit", saved).load_from(checkpoint_);
+            evaluate();
+            this->template call<teardown_hook>(step_);
+        });
     }
 
     /// This rank's part of the rows. Ranks in order give all rows in order.

@@ -19,7 +19,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -55,12 +54,7 @@ public:
         if (options_.detect_anomaly) {
             anomaly.emplace();
         }
-        try {
-            train();
-        } catch (const std::exception& error) {
-            this->template call<on_exception_hook>(error, step_);
-            throw;
-        }
+        this->with_exception_hooks(step_, [this] { train(); });
     }
 
     void backward(const at::Tensor& loss) override {
@@ -140,24 +134,33 @@ private:
             }
         }
         const bool is_last = epoch + 1 == plan_.epochs() || has_made_all_steps();
-        const bool is_validated = validates() && options_.val_every_steps == 0 &&
-                                  (is_last || (epoch + 1) % options_.val_every_epochs == 0);
-        if (is_validated || (is_last && validates() && progress().unreported > 0)) {
+        const bool is_due =
+            options_.val_every_steps == 0 && (epoch + 1) % options_.val_every_epochs == 0;
+        if (is_last || is_due) {
             validate();
         }
         this->template call<on_train_epoch_end_hook>(step_);
+        const bool is_stopped = agree_to_stop(epoch);
+        if (is_stopped) {
+            validate();
+        }
         for (const auto& optimizer : optimizers_) {
             optimizer->step_schedule(Every::epoch);
         }
         progress().batch = 0;
-        if (has_made_all_steps() || (step_.is_to_stop_ && epoch + 1 >= options_.min_epochs)) {
+        if (has_made_all_steps() || is_stopped) {
             worker_.stop();
         }
-        if (is_last || is_validated || !validates()) {
+        if (is_last || is_stopped || is_due || !validates()) {
             report();
         }
     }
 
+    /// Returns true if a rank has called step.stop(), and this epoch may be the last. *Collective.*
+    [[nodiscard]] bool agree_to_stop(int epoch) {
+        return epoch + 1 >= options_.min_epochs &&
+               worker_.all_reduce(step_.is_to_stop_ ? 1 : 0) != 0;
+    }
     [[nodiscard]] bool has_made_all_steps() const {
         return options_.max_steps > 0 && step_.progress_.steps >= options_.max_steps;
     }
@@ -261,9 +264,12 @@ private:
         }
     }
 
+    /// Validates for the next report, if there are rows for it, and steps since the last one.
     void validate() {
         if constexpr (HasValidationStep<M>) {
-            run_validation(Stage::validate, windows_.limit(options_.limit_val_batches));
+            if (validates() && !is_validated_ && progress().unreported > 0) {
+                run_validation(Stage::validate, windows_.limit(options_.limit_val_batches));
+            }
         }
     }
     /// Leaves no trace but in hooks.

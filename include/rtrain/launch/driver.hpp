@@ -47,14 +47,17 @@ public:
           when_over_(std::move(options.when_over)),
           handlers_(
               process::SavedSignalHandlers::shared({SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGCHLD})),
-          signals_(io_, SIGCHLD), supervisor_(io_, with_logs(std::move(options.task)),
-                                              options.scaling, options.failure, [this](RunEnd end) {
-                                                  end_ = std::move(end);
-                                                  io_.stop();
-                                              }) {
+          signals_(io_), supervisor_(io_, with_logs(std::move(options.task)), options.scaling,
+                                     options.failure, [this](RunEnd end) {
+                                         end_ = std::move(end);
+                                         io_.stop();
+                                     }) {
         for (const int signal : handlers_->heeded()) {
-            signals_.add(signal);
+            if (signal != SIGCHLD) {
+                signals_.add(signal);
+            }
         }
+        ::signal(SIGCHLD, SIG_DFL); // only the driver may call waitpid() for its children
     }
     Driver(const Driver&) = delete;
     Driver& operator=(const Driver&) = delete;
@@ -149,10 +152,8 @@ private:
             if (error) {
                 return;
             }
-            has_heard_ = has_heard_ || signal != SIGCHLD;
-            if (signal == SIGCHLD) {
-                supervisor_.reap();
-            } else if (signal == SIGHUP || !may_make_room(signal)) {
+            has_heard_ = true;
+            if (signal == SIGHUP || !may_make_room(signal)) {
                 fatal_signal_ = signal;
                 supervisor_.end({.kind = Failure::Kind::configuration,
                                  .code = "RT-L2",

@@ -43,7 +43,6 @@ Outcome run_ranks(const std::string& script) {
     while (!ranks.ended() && std::chrono::steady_clock::now() < end) {
         io.restart();
         io.run_for(std::chrono::milliseconds(20));
-        ranks.reap();
     }
     REQUIRE(ranks.ended());
     outcome.status = *ranks.status();

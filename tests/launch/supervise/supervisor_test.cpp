@@ -11,7 +11,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/signal_set.hpp>
 
 #include <csignal>
 #include <filesystem>
@@ -38,8 +37,6 @@ struct Ranks {
 /// Runs that begin together on one io_context.
 class Runs {
 public:
-    Runs() : children_(io_, SIGCHLD) {}
-
     /// `script` is run by each rank, in `directory`, where it leaves its result in $RESULT. Without
     /// mpirun it gets its RANK and the ATTEMPT.
     void add(const test::Directory& directory, const std::string& script, FailureConfig failure,
@@ -96,7 +93,6 @@ public:
     }
 
     std::vector<RunEnd> wait() {
-        listen();
         for (const auto& run : runs_) {
             run->start();
         }
@@ -117,22 +113,10 @@ private:
         return given;
     }
 
-    void listen() {
-        children_.async_wait([this](const boost::system::error_code& error, int) {
-            if (!error) {
-                for (const auto& run : runs_) {
-                    run->reap();
-                }
-                listen();
-            }
-        });
-    }
-
     std::vector<RunEnd> ends_;
     std::map<std::pair<int, OutputStream>, std::vector<std::string>> lines_;
     std::size_t over_ = 0;
     boost::asio::io_context io_;
-    boost::asio::signal_set children_;
     std::vector<std::unique_ptr<Supervisor>> runs_; // uses all others
 };
 

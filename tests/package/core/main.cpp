@@ -10,11 +10,8 @@
 #include <rtrain/track/mlflow.hpp>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
 
-#include <csignal>
 #include <cstdio>
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -39,16 +36,6 @@ int main() {
              .failure_in = [](const std::string&) { return std::nullopt; },
              .needs_mpi = false},
         rtrain::ScalingConfig{.num_workers = 2}, failure, [&](RunEnd) { io.stop(); });
-    boost::asio::signal_set children(io, SIGCHLD);
-    const std::function<void()> reap = [&] {
-        children.async_wait([&](const boost::system::error_code& error, int) {
-            if (!error) {
-                run.reap();
-                reap();
-            }
-        });
-    };
-    reap();
     run.start();
     io.run();
     std::printf("attempt %d of run %d\n", attempts,

@@ -78,9 +78,6 @@ public:
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
 
-    /// Call after a child process has exited.
-    void reap() { started_.reap(); }
-
     /// Asks all ranks, also those that join later, to save and end within `grace_s` seconds.
     void preempt(double grace_s) {
         hangs_.hurry();
@@ -100,6 +97,9 @@ public:
             started_.terminate();
         }
         say_over_if_gone();
+        if (!over_) {
+            look_again(); // soon
+        }
     }
 
     /// Kills the launcher, too, if it has not exited in time. See StartedRanks.

@@ -4,6 +4,7 @@
 /// exits: mpirun, or the ranks themselves.
 #pragma once
 
+#include <rtrain/launch/supervise/child_exit.hpp>
 #include <rtrain/launch/supervise/launcher.hpp>
 #include <rtrain/launch/supervise/lifetime.hpp>
 #include <rtrain/launch/supervise/mpirun.hpp>
@@ -39,8 +40,7 @@ public:
         std::function<void(const RankExit&)> failed = [](const RankExit&) {};
     };
 
-    /// Starts the program on ranks. Handlers are called on `io`, `failed` by reap(). Throws
-    /// LaunchError [RT-L1].
+    /// Starts the program on ranks. Handlers are called on `io`. Throws LaunchError [RT-L1].
     StartedRanks(boost::asio::io_context& io, const RanksCommand& command, Handlers handlers)
         : handlers_(std::move(handlers)), timer_(io),
           launcher_(needs_no_mpirun(command) ? without_mpirun(command) : by_mpirun(command)) {
@@ -64,9 +64,10 @@ public:
             for (const LaunchedProcess& process : launcher_.processes) {
                 const Child child =
                     Child::start(process.words, process.variables, process.shares_input);
-                children_.push_back({child});
+                children_.push_back({.process = child, .exit = ChildExit(io)});
                 out_->add(child.out, process.rank);
                 err_->add(child.err, process.rank);
+                await_exit(children_.size() - 1);
             }
         } catch (...) {
             end();
@@ -77,29 +78,6 @@ public:
     StartedRanks& operator=(const StartedRanks&) = delete;
     /// Even if the driver fails, no mpirun outlives it; ranks die with theirs.
     ~StartedRanks() { end(); }
-
-    /// Call after a child process has exited.
-    void reap() {
-        for (std::size_t i = 0; i < children_.size(); ++i) {
-            StartedChild& child = children_[i];
-            if (child.status || !end_group_of_failed(child.process.pid)) {
-                continue;
-            }
-            int status = 0;
-            (void)::waitpid(child.process.pid, &status, 0);
-            child.status = status;
-            if (status != 0 && !first_failed_) {
-                first_failed_ = i;
-            }
-            if (const auto failure = exit_of(static_cast<int>(i))) {
-                handlers_.failed(*failure);
-            }
-            if (have_exited()) {
-                tell();
-                close_streams_later();
-            }
-        }
-    }
 
     /// Sends a signal to mpirun, or to each rank with the processes that it has started.
     void kill(int signal) const {
@@ -165,6 +143,7 @@ public:
 private:
     struct StartedChild {
         Child process;
+        ChildExit exit;
         std::optional<int> status{}; ///< as waitpid() gives it
     };
 
@@ -176,18 +155,48 @@ private:
         return children_[first_failed_.value_or(0)];
     }
 
+    void await_exit(std::size_t i) {
+        const pid_t pid = children_[i].process.pid;
+        children_[i].exit.wait(
+            pid, lifetime_.guard([this, i, pid](const boost::system::error_code& error) {
+                if (!error && end_group_of_failed(pid)) {
+                    reap(i);
+                } else if (!error) {
+                    await_exit(i);
+                }
+            }));
+    }
+
     /// Returns false if the process runs. What a failed rank has started is killed while its
     /// process group certainly exists.
     [[nodiscard]] bool end_group_of_failed(pid_t pid) const {
         siginfo_t seen{};
-        if (::waitid(P_PID, static_cast<id_t>(pid), &seen, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-            seen.si_pid == 0) {
+        const int found =
+            ::waitid(P_PID, static_cast<id_t>(pid), &seen, WEXITED | WNOHANG | WNOWAIT);
+        if (found == 0 && seen.si_pid == 0) {
             return false;
         }
-        if (are_ranks() && (seen.si_code != CLD_EXITED || seen.si_status != 0)) {
+        if (found == 0 && are_ranks() && (seen.si_code != CLD_EXITED || seen.si_status != 0)) {
             ::kill(-pid, SIGKILL);
         }
         return true;
+    }
+
+    /// The status is 0 if another part of the program has called waitpid().
+    void reap(std::size_t i) {
+        int status = 0;
+        (void)::waitpid(children_[i].process.pid, &status, 0);
+        children_[i].status = status;
+        if (status != 0 && !first_failed_) {
+            first_failed_ = i;
+        }
+        if (const auto failure = exit_of(static_cast<int>(i))) {
+            handlers_.failed(*failure);
+        }
+        if (have_exited()) {
+            close_streams_later();
+            tell();
+        }
     }
 
     void end() noexcept {

@@ -9,7 +9,7 @@
 /// boost::asio::io_context io;
 /// Supervisor run(io, task, scaling, failure_config, [&](RunEnd end) { ...; io.stop(); });
 /// run.start();
-/// io.run(); // call run.reap() after each SIGCHLD
+/// io.run();
 /// @endcode
 #pragma once
 
@@ -73,16 +73,6 @@ public:
             if (attempt_ == 0 || failure.code != "RT-L13" || !wait_for_hosts(failure.message)) {
                 finish({.failure = failure});
             }
-        }
-    }
-
-    /// Call after a child process has exited.
-    void reap() {
-        if (job_) {
-            job_->reap();
-        }
-        for (const auto& job : retired_) {
-            job->reap();
         }
     }
 
