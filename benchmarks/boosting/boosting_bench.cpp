@@ -19,7 +19,6 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
-#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -134,19 +133,19 @@ void measure_reports(const fs::path& source, const fs::path& runs) {
     };
     std::string content;
     const auto alone = [&] {
+        using rtrain::gbdt::TableReader;
         namespace xgboost = rtrain::gbdt::xgboost;
-        using Reader = rtrain::gbdt::TableReader<float>;
-        rtrain::gbdt::LearnerInput<float> input{
-            .parameters = xgboost::Library::parameters(params<XGBoostTrainer>(), {.threads = 1}),
-            .evaluated = {0}};
-        input.tables.emplace_back(
-            "train", std::make_unique<Reader>(
-                         table(source), rtrain::gbdt::TableColumns{.label = "y"}, Reader::Part{}));
+        const auto parameters =
+            xgboost::Library::parameters(params<XGBoostTrainer>(), {.threads = 1});
+        TableReader<float> rows(table(source), {.label = "y"}, {});
         return seconds_of([&] {
-            xgboost::TrainingModel model(std::move(input));
+            xgboost::begin();
+            const xgboost::Matrix matrix(rows, {.threads = 1});
+            xgboost::Model model({matrix.get()});
+            model.set(parameters);
             for (int round = 0; round < rounds; ++round) {
-                model.update(round);
-                (void)model.evaluate(round);
+                model.update(round, matrix);
+                (void)model.evaluate(round, {{"train", &matrix}});
             }
             content = model.saved();
         });
