@@ -420,7 +420,7 @@ namespace {
 
 /// examples/data/breast_cancer.csv: 569 rows, the label in column "y".
 data::Dataset breast_cancer() {
-    std::ifstream file(RTRAIN_TEST_DATA "/../../examples/data/breast_cancer.csv");
+    std::ifstream file(RTRAIN_EXAMPLE_DATA "/breast_cancer.csv");
     std::vector<std::string> names;
     std::vector<double> values;
     for (std::string line; std::getline(file, line);) {

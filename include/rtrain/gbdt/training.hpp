@@ -18,8 +18,6 @@
 #include <rtrain/gbdt/training_table.hpp>
 #include <rtrain/run/options/report_options.hpp>
 #include <rtrain/storage/file/file.hpp>
-#include <rtrain/storage/file/process_directory.hpp>
-#include <rtrain/storage/file/temporary.hpp>
 #include <rtrain/train/worker_loops.hpp>
 
 #include <c10/core/GradMode.h>
@@ -215,44 +213,43 @@ private:
         }
         const bool is_last = round == options_.num_boost_round || early_.has_stopped();
         const bool is_due = options_.report.frequency > 0 && round % options_.report.frequency == 0;
-        const bool is_preempted = worker_.preemption().has_value();
-        report(is_due || is_preempted || (is_last && options_.report.checkpoint_at_end),
-               is_preempted);
+        report(is_due || worker_.preemption() || (is_last && options_.report.checkpoint_at_end));
     }
 
-    /// Reports the newest metrics; with `saves`, also a checkpoint of rank 0's model. With
-    /// `leaves`, the report of a checkpoint is the last on all ranks, so each makes one, empty on
-    /// the others.
-    void report(bool saves, bool leaves = false) {
+    /// Reports the newest metrics; with `saves`, also a checkpoint of rank 0's model, which is
+    /// written while the next rounds train.
+    void report(bool saves) {
         Config reported;
+        std::map<std::string, std::string> files;
         if (worker_.rank() == 0) {
-            for (const auto& [name, value] : metrics_) {
-                if (options_.report.metrics.empty() ||
-                    std::ranges::find(options_.report.metrics, std::string(name)) !=
-                        options_.report.metrics.end()) {
-                    reported[name] = value;
-                }
-            }
-            reported["round"] = training_.round();
-            if (options_.report.results_postprocessing_fn) {
-                reported = options_.report.results_postprocessing_fn(std::move(reported));
+            reported = reported_metrics();
+            if (saves) {
+                files.emplace(training_.filename(), training_.content());
             }
         }
-        if (!saves || (worker_.rank() != 0 && !leaves)) {
+        if (saves) {
+            worker_.report_files(reported, std::move(files),
+                                 {.checkpoint_upload_mode = CheckpointUploadMode::async,
+                                  .metadata = early_.saved()});
+            saved_round_ = training_.round();
+        } else {
             worker_.report(reported);
-            saved_round_ = saves ? training_.round() : saved_round_;
-            return;
         }
-        if (!directory_) {
-            directory_.emplace(storage::temporary_directory(), "rtrain-boosting");
+    }
+
+    [[nodiscard]] Config reported_metrics() const {
+        Config reported;
+        for (const auto& [name, value] : metrics_) {
+            if (options_.report.metrics.empty() ||
+                std::ranges::find(options_.report.metrics, std::string(name)) !=
+                    options_.report.metrics.end()) {
+                reported[name] = value;
+            }
         }
-        if (worker_.rank() == 0) {
-            storage::replace_file_unsynced(directory_->path() / training_.filename(),
-                                           training_.content());
-        }
-        worker_.report(reported, Checkpoint::from_directory(directory_->path()),
-                       {.metadata = early_.saved()});
-        saved_round_ = training_.round();
+        reported["round"] = training_.round();
+        return options_.report.results_postprocessing_fn
+                   ? options_.report.results_postprocessing_fn(std::move(reported))
+                   : reported;
     }
 
     WorkerLoops& worker_;
@@ -261,7 +258,6 @@ private:
     int saved_round_ = -1;
     Config metrics_; ///< of the previous round
     EarlyStopping early_;
-    std::optional<storage::ProcessDirectory> directory_;
 };
 
 /// Trains a model in a training function: `xgboost::train()` and `lightgbm::train()`.

@@ -155,6 +155,22 @@ public:
         report_directory(metrics, &directory, options);
     }
 
+    /// Records metrics, and makes a checkpoint of rank 0's files; in the background if
+    /// `options.checkpoint_upload_mode` is `async` and the run is not preempted.
+    void report(const Config& metrics, checkpoint::FilesInMemory files,
+                const ReportOptions& options) {
+        (void)agree(Kind::directory, &metrics);
+        stop_is_saved_ = stopped_;
+        const StepClock::In saving(context_.clock, StepPart::checkpoint);
+        require_directory_together();
+        finish();
+        const std::string name = saver_.begin(options.checkpoint_dir_name);
+        const auto to = store_.staging().directory_of(name, backend_.rank());
+        const bool in_background = options.checkpoint_upload_mode == CheckpointUploadMode::async;
+        save(name, &metrics, options, in_background && !preempted(),
+             [files = std::move(files), to] { return checkpoint::write_files(files, to); });
+    }
+
     /// Waits for a checkpoint that is being written in the background; rethrows its error.
     void finish() {
         CopiedDirectory source = std::exchange(source_, {}); // kept if this throws

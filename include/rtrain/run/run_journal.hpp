@@ -174,7 +174,9 @@ public:
         store_.set_validation(name, validations_.wanted(options), false);
         steps_.mark(name);
         Config line = metrics != nullptr ? line_of(*metrics, name) : log_.last_line(name);
-        write_metadata(Checkpoint(store_.staging().directory_of(name, 0)), options);
+        if (const Config metadata = metadata_of(options); !metadata.empty()) {
+            store_.staging().write_metadata(name, metadata);
+        }
         if (metrics != nullptr) {
             append(line, asks_for_validation(options));
         }
@@ -188,7 +190,9 @@ public:
         steps_.mark(name);
         store_.set_validation(name, validations_.wanted(options), true);
         const Config line = line_of(metrics, name);
-        write_metadata(there, options);
+        if (const Config metadata = metadata_of(options); !metadata.empty()) {
+            there.update_metadata(metadata);
+        }
         auto contents = checkpoint::contents_in_place(there.location());
         append(line, asks_for_validation(options));
         store_.commit_in_place(name, std::move(contents), line);
@@ -297,14 +301,12 @@ private:
         }
     }
 
-    void write_metadata(const Checkpoint& checkpoint, const ReportOptions& options) const {
+    [[nodiscard]] Config metadata_of(const ReportOptions& options) const {
         Config metadata = options_.metadata;
         for (const auto& item : options.metadata) {
             metadata[item.key()] = item.value();
         }
-        if (!metadata.empty()) {
-            checkpoint.update_metadata(metadata);
-        }
+        return metadata;
     }
 
     ProcessContext& context_;

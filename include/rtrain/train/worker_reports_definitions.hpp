@@ -25,6 +25,7 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -154,6 +155,21 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const Checkpoint& 
         return;
     }
     reporting([&] { run_.report(metrics, directory, options); });
+    leave_if_preempted();
+}
+
+RTRAIN_DOOR void WorkerReports::report_files(const Config& metrics,
+                                             std::map<std::string, std::string> files,
+                                             const ReportOptions& options) {
+    const auto in = in_report();
+    if (is_behind_the_end()) {
+        return;
+    }
+    if (this->options().run.fast_dev_run > 0) {
+        report(metrics);
+        return;
+    }
+    reporting([&] { run_.report(metrics, std::move(files), options); });
     leave_if_preempted();
 }
 
