@@ -452,7 +452,7 @@ void check_booster(typename Library::Booster booster, const data::Dataset& rows,
     Booster loaded = Booster::load(file);
     CHECK(loaded.predict(rows).equal(odds));
     CHECK(loaded.content() == booster.content());
-    CHECK(loaded.feature_importance("gain") == booster.feature_importance("gain"));
+    CHECK(loaded.feature_importance() == booster.feature_importance());
     CHECK(code_of([&] { loaded.update(); }) == "RT-G68");
     CHECK(code_of([&] { (void)loaded.eval(); }) == "RT-G68");
 }

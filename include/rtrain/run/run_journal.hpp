@@ -11,6 +11,7 @@
 #include <rtrain/checkpoint/store/store.hpp>
 #include <rtrain/checkpoint/store/user_files.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/config/merged.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/observers.hpp>
 #include <rtrain/journal/report_lines.hpp>
@@ -174,7 +175,8 @@ public:
         store_.set_validation(name, validations_.wanted(options), false);
         steps_.mark(name);
         Config line = metrics != nullptr ? line_of(*metrics, name) : log_.last_line(name);
-        if (const Config metadata = metadata_of(options); !metadata.empty()) {
+        if (const Config metadata = detail::merged(options_.metadata, options.metadata);
+            !metadata.empty()) {
             store_.staging().write_metadata(name, metadata);
         }
         if (metrics != nullptr) {
@@ -190,7 +192,8 @@ public:
         steps_.mark(name);
         store_.set_validation(name, validations_.wanted(options), true);
         const Config line = line_of(metrics, name);
-        if (const Config metadata = metadata_of(options); !metadata.empty()) {
+        if (const Config metadata = detail::merged(options_.metadata, options.metadata);
+            !metadata.empty()) {
             there.update_metadata(metadata);
         }
         auto contents = checkpoint::contents_in_place(there.location());
@@ -299,14 +302,6 @@ private:
         if (const auto& limit = judge_.time_limit_s(); limit && !has_stopped()) {
             context_.time_limit.set(log_.when_total_is(*limit) + std::chrono::milliseconds(1));
         }
-    }
-
-    [[nodiscard]] Config metadata_of(const ReportOptions& options) const {
-        Config metadata = options_.metadata;
-        for (const auto& item : options.metadata) {
-            metadata[item.key()] = item.value();
-        }
-        return metadata;
     }
 
     ProcessContext& context_;
