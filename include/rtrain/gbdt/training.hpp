@@ -156,8 +156,11 @@ private:
                                           options_.columns(), params, content_);
         EvaluatedTables<Engine> evals;
         for (const std::string& name : options_.evals) {
-            evals.emplace_back(name, name == options_.dtrain ? train
-                                                             : train.create_valid(shards.at(name)));
+            evals.emplace_back(name,
+                               name == options_.dtrain
+                                   ? train
+                                   : train.create_valid(shards.at(name),
+                                                        detail::concat("data set \"", name, '"')));
         }
         booster_.emplace(params, train, std::move(evals));
     }

@@ -44,9 +44,12 @@ public:
                         nullptr) {}
 
     /// Reads other data with the columns, parameters and bins of this table, to evaluate it.
-    /// *Collective.* Throws DataError [RT-G2, RT-G3, RT-G4, RT-G5, RT-G7, RT-G9], ModelError
-    /// [RT-G12].
-    [[nodiscard]] TrainingTable create_valid(const data::Shard& shard) const {
+    /// `name`: for messages. *Collective.* Throws DataError [RT-G2, RT-G3, RT-G4, RT-G5, RT-G7,
+    /// RT-G9], ModelError [RT-G12].
+    [[nodiscard]] TrainingTable create_valid(const data::Shard& shard,
+                                             const std::string& name = "this table") const {
+        require_equal_features(features(),
+                               features_of(shard.dataset(), state_->setup.columns).features, name);
         return {shard, state_->setup, this};
     }
 
@@ -84,9 +87,6 @@ private:
         const Team& team = setup.connection->team();
         Reader rows(shard.dataset(), setup.columns, {.number = team.rank, .of = team.size},
                     Engine::classes(setup.parameters));
-        if (trained != nullptr) {
-            require_equal_features(trained->features(), rows.features(), "this table");
-        }
         if (team.size > 1) {
             rows.check(); // within the library, an error would leave other ranks waiting
             team.ranks->barrier();
