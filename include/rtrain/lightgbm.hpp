@@ -13,10 +13,12 @@
 #pragma once
 
 #include <rtrain/config/run_info.hpp>
+#include <rtrain/gbdt/connection.hpp>
 #include <rtrain/gbdt/lightgbm/library.hpp>
 #include <rtrain/gbdt/options.hpp>
 #include <rtrain/gbdt/trainer.hpp>
 #include <rtrain/gbdt/training.hpp>
+#include <rtrain/gbdt/training_table.hpp>
 
 namespace rtrain {
 
@@ -26,8 +28,12 @@ using LightGBMTrainer = BoostingTrainer<gbdt::lightgbm::Library>;
 namespace lightgbm {
 
 using gbdt::Ranks;
+using gbdt::TableColumns;
 using gbdt::TrainOptions;
 using gbdt::lightgbm::Booster;
+/// The rows that a Booster trains on or evaluates, and the connection of the ranks that train.
+using Connection = gbdt::Connection<gbdt::lightgbm::Engine>;
+using Dataset = gbdt::TrainingTable<gbdt::lightgbm::Engine>;
 /// The same as train(), for a loop over rounds that the caller writes.
 using Training = gbdt::RoundTraining<gbdt::lightgbm::Library>;
 

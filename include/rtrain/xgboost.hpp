@@ -13,9 +13,11 @@
 #pragma once
 
 #include <rtrain/config/run_info.hpp>
+#include <rtrain/gbdt/connection.hpp>
 #include <rtrain/gbdt/options.hpp>
 #include <rtrain/gbdt/trainer.hpp>
 #include <rtrain/gbdt/training.hpp>
+#include <rtrain/gbdt/training_table.hpp>
 #include <rtrain/gbdt/xgboost/library.hpp>
 
 namespace rtrain {
@@ -26,8 +28,12 @@ using XGBoostTrainer = BoostingTrainer<gbdt::xgboost::Library>;
 namespace xgboost {
 
 using gbdt::Ranks;
+using gbdt::TableColumns;
 using gbdt::TrainOptions;
 using gbdt::xgboost::Booster;
+/// The rows that a Booster trains on or evaluates, and the connection of the ranks that train.
+using Connection = gbdt::Connection<gbdt::xgboost::Engine>;
+using DMatrix = gbdt::TrainingTable<gbdt::xgboost::Engine>;
 /// The same as train(), for a loop over rounds that the caller writes.
 using Training = gbdt::RoundTraining<gbdt::xgboost::Library>;
 

@@ -19,6 +19,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -417,6 +418,126 @@ TEST_CASE("Boosting.margins_and_bounds_of_labels_are_learned_from" * doctest::ti
 
 namespace {
 
+/// examples/data/breast_cancer.csv: 569 rows, the label in column "y".
+data::Dataset breast_cancer() {
+    std::ifstream file(RTRAIN_EXAMPLE_DATA "/breast_cancer.csv");
+    std::vector<std::string> names;
+    std::vector<double> values;
+    for (std::string line; std::getline(file, line);) {
+        std::istringstream cells(line);
+        const bool is_header = names.empty();
+        for (std::string cell; std::getline(cells, cell, ',');) {
+            is_header ? names.push_back(cell) : values.push_back(std::stod(cell));
+        }
+    }
+    names.back() = "y";
+    const at::Tensor rows =
+        torch::tensor(values, torch::kDouble).view({-1, std::ssize(names)}).to(torch::kFloat);
+    data::Batch::Columns columns;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        columns.emplace_back(names[i], rows.select(1, static_cast<std::int64_t>(i)).contiguous());
+    }
+    return data::from_tensors(columns);
+}
+
+/// What a booster in training can do, on each rank.
+template <class Library>
+void check_booster(typename Library::Booster booster, const data::Dataset& rows,
+                   const std::filesystem::path& file) {
+    using Booster = typename Library::Booster;
+    CHECK(booster.rounds() == 8);
+    const at::Tensor odds = booster.predict(rows);
+    CHECK(odds.size(0) == rows.size());
+    booster.save(file);
+    Booster loaded = Booster::load(file);
+    CHECK(loaded.predict(rows).equal(odds));
+    CHECK(loaded.content() == booster.content());
+    CHECK(loaded.feature_importance() == booster.feature_importance());
+    CHECK(code_of([&] { loaded.update(); }) == "RT-G68");
+    CHECK(code_of([&] { (void)loaded.eval(); }) == "RT-G68");
+}
+
+/// Trains by tables and a booster as train() does with Ranks::all.
+template <class Library>
+void check_tables(const Boosted<Library>& whole) {
+    using Table = gbdt::TrainingTable<typename Library::Engine>;
+    using Booster = typename Library::Booster;
+    const auto [expected, result] = whole.fit();
+    Trainer<backend::Mpi, data::Permuted> trainer(
+        {.scaling = {.threads_per_worker = 1},
+         .run = {.name = "tables", .storage_path = whole.directory},
+         .datasets = whole.datasets});
+    trainer.fit([&, expected = expected, metrics = result.metrics](auto& worker) {
+        const gbdt::Connection<typename Library::Engine> connection(worker);
+        const gbdt::TableColumns columns = whole.options.columns();
+        const data::Shard rows = worker.dataset_shard("train");
+        const data::Shard others = worker.dataset_shard("valid");
+        const Table train(connection, rows, columns, whole.params);
+        const Table valid = train.create_valid(others);
+        CHECK(worker.all_reduce(train.rows()) == rows.dataset().size());
+        Booster booster(whole.params, train, {{"train", train}, {"valid", valid}});
+        std::string half;
+        for (int round = 0; round < 8; ++round) {
+            half = round == 4 ? booster.content() : half;
+            booster.update();
+        }
+        CHECK(booster.content() == expected);
+        for (const auto& [name, value] : booster.eval()) {
+            CHECK(value == metrics.at(name));
+        }
+        check_booster<Library>(booster, others.dataset(),
+                               whole.directory / (std::to_string(worker.rank()) + ".json"));
+
+        const Table later(connection, rows, columns, whole.params, half);
+        Booster continued(whole.params, later, {{"valid", later.create_valid(others)}});
+        while (continued.rounds() < 8) {
+            continued.update();
+        }
+        for (const auto& [name, value] : continued.eval()) {
+            CHECK(std::abs(value - metrics.at(name).as_double()) < 1e-6);
+        }
+    });
+}
+
+/// Errors of tables and boosters: on all ranks, before they communicate in the library.
+template <class Library>
+void check_refused_tables() {
+    using Table = gbdt::TrainingTable<typename Library::Engine>;
+    const test::Directory directory("boosting");
+    const data::Dataset train = table(300, 1);
+    Trainer<backend::Mpi, data::Permuted> trainer(
+        {.scaling = {.threads_per_worker = 1},
+         .run = {.name = "refused", .storage_path = directory.path()},
+         .datasets = {{"train", train},
+                      {"narrow", train.select_columns({"a", "y"})},
+                      {"infinite", train.map_batches([](data::Batch batch) {
+                           batch["y"] = batch["y"] / 0;
+                           return batch;
+                       })}}});
+    trainer.fit([&](auto& worker) {
+        const gbdt::Connection<typename Library::Engine> connection(worker);
+        const auto read = [&](const char* name, const std::string& label, const Config& params) {
+            return Table(connection, worker.dataset_shard(name), {.label = label}, params);
+        };
+        const Config params = params_of<Library>();
+        CHECK(code_of([&] { (void)read("train", "z", params); }) == "RT-G2");
+        CHECK(code_of([&] { (void)read("infinite", "y", params); }) == "RT-G4");
+        CHECK(code_of([&] {
+                  (void)read("train", "y", params).create_valid(worker.dataset_shard("narrow"));
+              }) == "RT-G5");
+        CHECK(code_of([&] {
+                  (void)typename Library::Booster({{"max_detph", 3}}, read("train", "y", params));
+              }) == "RT-G6");
+        CHECK(code_of([&] {
+                  (void)typename Library::Booster({{"n_jobs", 3}}, read("train", "y", params));
+              }) == "RT-G10");
+        CHECK(code_of([&] {
+                  (void)Table(connection, worker.dataset_shard("train"), {.label = "y"}, params,
+                              "no model");
+              }) == "RT-G11");
+    });
+}
+
 template <class Library>
 void check_custom_loop() {
     const test::Directory directory("boosting");
@@ -442,6 +563,26 @@ void check_custom_loop() {
 TEST_CASE("Boosting.loops_over_rounds_are_also_the_callers" * doctest::timeout(120)) {
     check_custom_loop<gbdt::xgboost::Library>();
     check_custom_loop<gbdt::lightgbm::Library>();
+}
+
+TEST_CASE_TEMPLATE("Boosting.tables_and_boosters_train_as_train_does", Library,
+                   gbdt::xgboost::Library, gbdt::lightgbm::Library) {
+    const test::Directory directory("boosting");
+    Boosted<Library> whole{.directory = directory.path()};
+    whole.options.ranks = gbdt::Ranks::all;
+    SUBCASE("with categories and missing values") {
+        check_tables(whole);
+    }
+    SUBCASE("on real data") {
+        const auto [train, valid] = breast_cancer().train_test_split(0.3, 1);
+        whole.datasets = {{"train", train}, {"valid", valid}};
+        whole.options.categorical_columns.clear();
+        check_tables(whole);
+    }
+}
+TEST_CASE_TEMPLATE("Boosting.tables_and_boosters_refuse_bad_input", Library, gbdt::xgboost::Library,
+                   gbdt::lightgbm::Library) {
+    check_refused_tables<Library>();
 }
 
 TEST_CASE("Boosting.gpus_are_parameters") {

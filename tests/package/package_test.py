@@ -8,6 +8,7 @@ uses rtrain: where libtorch is, which compiler.
 """
 
 import filecmp
+import importlib.util
 import itertools
 import json
 import os
@@ -238,6 +239,14 @@ def compiled(build):
     assert "was compiled from other headers than those installed with it, so" in said, said
 
 
+def library_directories(package):
+    """Where pip has put a package's library, for this Python and next to libtorch."""
+    places = [Path(found.origin).parent] if (found := importlib.util.find_spec(package)) else []
+    torch = [word.split("=", 1)[1] for word in ARGUMENTS if word.startswith("-DTorch_DIR=")]
+    places += [Path(torch[0]).parents[3] / package] if torch else []
+    return [str(place / "lib") for place in places]
+
+
 def missing():
     """What is not there is one message that says how to get it."""
     found = f"-DCMAKE_PREFIX_PATH={install()}"
@@ -255,6 +264,14 @@ def missing():
         words = " ".join(said.split())
         assert answer in words or (package == "PNG" and "TurboJPEG" in words), said
         assert words.count("CMake Error") == 1, said
+    for library, package in (("XGBoost", "xgboost-cpu"), ("LightGBM", "lightgbm")):
+        name = library.lower()
+        hidden = f"-DCMAKE_IGNORE_PATH={';'.join(library_directories(name))}"
+        way = f"find_package(rtrain 0.1 REQUIRED COMPONENTS {name})"
+        said = configure(f"without {library}", way, found, hidden, succeeds=False)
+        words = " ".join(said.split())
+        answer = f"rtrain's component {name} needs {library} (pip install {package}, or set {library}_ROOT)"
+        assert answer in words and words.count("CMake Error") == 1, said
     later = configure("later", "find_package(rtrain 0.2 REQUIRED)", found, succeeds=False)
     assert 'compatible with requested version "0.2"' in " ".join(later.split()), later
 

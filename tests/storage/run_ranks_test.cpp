@@ -11,8 +11,11 @@
 
 #include <torch/torch.h>
 
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 
 using namespace rtrain;
 
@@ -292,6 +295,38 @@ TEST_CASE("Run.on_s3_ends_in_an_error_when_the_service_is_gone" * doctest::timeo
     CHECK(error.seconds < 60);
 }
 
+TEST_CASE("Run.files_in_memory_become_a_checkpoint") {
+    SharedServer server;
+    const test::Directory directory("in-memory");
+    RunConfig run = on(server, "in-memory");
+    const auto report = [&](const std::string& name, CheckpointUploadMode mode) {
+        return Trainer<backend::Mpi>({.run = run}).fit([&](auto& worker) {
+            std::map<std::string, std::string> files;
+            if (worker.rank() == 0) {
+                files.emplace(name, "weights");
+            }
+            worker.report_files({{"loss", 1}}, files,
+                                {.checkpoint_upload_mode = mode, .metadata = {{"a", 1}}});
+            worker.report({{"loss", 2}});
+        });
+    };
+    for (const std::filesystem::path& storage : {run.storage_path, directory.path()}) {
+        run.storage_path = storage;
+        for (const auto mode : {CheckpointUploadMode::sync, CheckpointUploadMode::async}) {
+            run.name = mode == CheckpointUploadMode::sync ? "waits" : "in-background";
+            const Result result = report("deep/model", mode);
+            CHECK(result.metric("loss") == 2);
+            REQUIRE(result.checkpoint);
+            CHECK(result.checkpoint->metadata().at("a") == 1);
+            const auto copy = result.checkpoint->to_directory();
+            CHECK(storage::read_file(copy / "deep/model") == "weights");
+            run.name += "-refused";
+            CHECK(test::message_of([&] { (void)report("../model", mode); }).find("RT-K14") !=
+                  std::string::npos);
+        }
+    }
+}
+
 TEST_CASE("Run.in_a_file_system_of_ones_own") {
     if (test::Memory memory; launch::ranks().value_or(1) == 1) {
         const RunConfig run{.name = "r",
@@ -313,9 +348,11 @@ TEST_CASE("Run.in_a_file_system_of_ones_own") {
         auto its = run;
         its.name = "own";
         const Result reported = Trainer<>({.run = its}).fit([&](auto& worker) {
-            worker.report({{"loss", 1}}, Checkpoint::from_directory(own.path()));
+            worker.report({{"loss", 1}}, Checkpoint::from_directory(own.path()),
+                          {.metadata = {{"a", 1}}});
         });
         REQUIRE(reported.checkpoint);
+        CHECK(reported.checkpoint->metadata().at("a") == 1);
         std::string text;
         std::ifstream(reported.checkpoint->to_directory() / "deep/model") >> text;
         CHECK(text == "weights");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Collectives that learners use, on the ranks that train.
+/// Team: the ranks that train, and their collectives.
 #pragma once
 
 #include <rtrain/comm/communicator.hpp>
-#include <rtrain/gbdt/learner.hpp>
+#include <rtrain/gbdt/row_block.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
@@ -14,6 +14,16 @@
 #include <string>
 
 namespace rtrain::gbdt {
+
+/// The ranks that train, and this one's place among them.
+struct Team {
+    int rank = 0;
+    int size = 1;
+    int threads = 1;         ///< of this rank
+    bool on_one_node = true; ///< all of them
+    std::string device = "cpu";
+    comm::Communicator* ranks = nullptr; ///< null for one rank
+};
 
 /// Returns rank 0's text on all ranks of a team.
 [[nodiscard]] inline std::string broadcast(const Team& team, std::string text) {

@@ -38,9 +38,10 @@ struct DirectoryHandling {
     friend bool operator==(const DirectoryHandling&, const DirectoryHandling&) = default;
 };
 
-/// *Collective.* Throws CheckpointError [RT-K5] if ranks that report a directory disagree.
-[[nodiscard]] inline DirectoryHandling
-agree_on_handling(HookRanks& backend, const Checkpoint* directory, const ReportOptions& options) {
+/// `has_any`: this rank reports a directory, or files. *Collective.* Throws CheckpointError [RT-K5]
+/// if ranks that do so disagree.
+[[nodiscard]] inline DirectoryHandling agree_on_handling(HookRanks& backend, bool has_any,
+                                                         const ReportOptions& options) {
     const auto mode = options.checkpoint_upload_mode;
     const bool in_background = mode == CheckpointUploadMode::async;
     const bool in_place =
@@ -48,9 +49,7 @@ agree_on_handling(HookRanks& backend, const Checkpoint* directory, const ReportO
     const bool delete_source =
         !in_place && options.delete_local_checkpoint_after_upload.value_or(in_background);
     const std::int64_t mine =
-        directory == nullptr
-            ? 0
-            : 1 + (in_place ? 2 : 0) + (in_background ? 4 : 0) + (delete_source ? 8 : 0);
+        !has_any ? 0 : 1 + (in_place ? 2 : 0) + (in_background ? 4 : 0) + (delete_source ? 8 : 0);
     const at::Tensor given = backend.all_gather(at::full({1}, mine, at::kByte)).view({-1});
     std::int64_t agreed = 0;
     for (int rank = 0; rank < backend.size(); ++rank) {

@@ -116,7 +116,7 @@ public:
     /// Records metrics.
     void report(const Config& metrics) {
         if (agree(Kind::metrics, &metrics).directory) {
-            report_directory(metrics, nullptr, {});
+            report_directory(metrics, nullptr, {}, {});
             return;
         }
         record(metrics);
@@ -148,11 +148,12 @@ public:
     /// True if the run is preempted, as of the last report.
     [[nodiscard]] bool preempted() const noexcept { return context_.notice.agreed(); }
 
-    /// Records metrics, and makes a checkpoint from the directories of all ranks that passed one.
-    /// Throws CheckpointError [RT-K5] if two ranks have different files of the same name.
-    void report(const Config& metrics, const Checkpoint& directory, const ReportOptions& options) {
+    /// Records metrics, and makes a checkpoint from all ranks' directories, and `files`. Throws
+    /// CheckpointError [RT-K5] if two directories have different files of the same name.
+    void report(const Config& metrics, const Checkpoint* directory, const ReportOptions& options,
+                checkpoint::FilesInMemory files = {}) {
         (void)agree(Kind::directory, &metrics);
-        report_directory(metrics, &directory, options);
+        report_directory(metrics, directory, options, std::move(files));
     }
 
     /// Waits for a checkpoint that is being written in the background; rethrows its error.
@@ -338,12 +339,13 @@ private:
     }
 
     void report_directory(const Config& metrics, const Checkpoint* directory,
-                          const ReportOptions& given) {
+                          const ReportOptions& given, checkpoint::FilesInMemory files) {
         stop_is_saved_ = stopped_;
         const StepClock::In saving(context_.clock, StepPart::checkpoint);
         require_directory_together();
         finish();
-        const auto handling = detail::agree_on_handling(backend_, directory, given);
+        const auto handling =
+            detail::agree_on_handling(backend_, directory != nullptr || !files.empty(), given);
         ReportOptions options = given;
         options.metadata = detail::gather_metadata(backend_, directory, given.metadata);
         if (handling.in_place) {
@@ -356,16 +358,16 @@ private:
         const std::string name = saver_.begin(options.checkpoint_dir_name);
         const auto to = store_.staging().directory_of(name, backend_.rank());
         source_.set(handling.delete_source ? source : std::nullopt);
-        save(name, &metrics, options, handling.in_background, [source, names, to] {
-            return source ? checkpoint::copy_files(*source, names, to) : checkpoint::Contents{};
+        save(name, &metrics, options, handling.in_background, [=, files = std::move(files)] {
+            return source ? checkpoint::copy_files(*source, names, to)
+                          : checkpoint::write_files(files, to);
         });
         if (!handling.in_background) {
             source_.remove();
         }
     }
 
-    /// Registers a directory that is already in the run's directory, or that the user's function
-    /// moves there.
+    /// Registers a directory in the run's directory, or one that the user's function moves there.
     void register_directory(const Config& metrics, const Checkpoint* directory,
                             const ReportOptions& options) {
         std::string name;

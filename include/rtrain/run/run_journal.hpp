@@ -11,6 +11,7 @@
 #include <rtrain/checkpoint/store/store.hpp>
 #include <rtrain/checkpoint/store/user_files.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/config/merged.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/observers.hpp>
 #include <rtrain/journal/report_lines.hpp>
@@ -174,7 +175,10 @@ public:
         store_.set_validation(name, validations_.wanted(options), false);
         steps_.mark(name);
         Config line = metrics != nullptr ? line_of(*metrics, name) : log_.last_line(name);
-        write_metadata(Checkpoint(store_.staging().directory_of(name, 0)), options);
+        if (const Config metadata = detail::merged(options_.metadata, options.metadata);
+            !metadata.empty()) {
+            store_.staging().write_metadata(name, metadata);
+        }
         if (metrics != nullptr) {
             append(line, asks_for_validation(options));
         }
@@ -188,7 +192,10 @@ public:
         steps_.mark(name);
         store_.set_validation(name, validations_.wanted(options), true);
         const Config line = line_of(metrics, name);
-        write_metadata(there, options);
+        if (const Config metadata = detail::merged(options_.metadata, options.metadata);
+            !metadata.empty()) {
+            there.update_metadata(metadata);
+        }
         auto contents = checkpoint::contents_in_place(there.location());
         append(line, asks_for_validation(options));
         store_.commit_in_place(name, std::move(contents), line);
@@ -294,16 +301,6 @@ private:
     void set_time_limit() const {
         if (const auto& limit = judge_.time_limit_s(); limit && !has_stopped()) {
             context_.time_limit.set(log_.when_total_is(*limit) + std::chrono::milliseconds(1));
-        }
-    }
-
-    void write_metadata(const Checkpoint& checkpoint, const ReportOptions& options) const {
-        Config metadata = options_.metadata;
-        for (const auto& item : options.metadata) {
-            metadata[item.key()] = item.value();
-        }
-        if (!metadata.empty()) {
-            checkpoint.update_metadata(metadata);
         }
     }
 

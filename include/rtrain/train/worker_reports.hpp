@@ -23,6 +23,7 @@
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -66,6 +67,11 @@ public:
     /// those of other ranks. *Collective.* Throws CheckpointError [RT-K5].
     void report(const Config& metrics, const Checkpoint& directory,
                 const ReportOptions& options = {});
+    /// Records rank 0's metrics and saves its `files`, contents by name, as a checkpoint. With
+    /// CheckpointUploadMode::async in the background. All ranks pass the same options.
+    /// *Collective.* Throws CheckpointError [RT-K14] for a name that is not valid.
+    void report_files(const Config& metrics, std::map<std::string, std::string> files,
+                      const ReportOptions& options = {});
 
     /// The same with metrics in braces, which may also be tensors of one element:
     /// `worker.report({{"loss", loss}}, state)`. Throws ConfigError [RT-C34] for a larger tensor.

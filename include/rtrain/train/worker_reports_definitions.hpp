@@ -9,6 +9,7 @@
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/packed.hpp>
 #include <rtrain/checkpoint/policy/state_files.hpp>
+#include <rtrain/config/merged.hpp>
 #include <rtrain/metric/collection.hpp>
 #include <rtrain/model/profile/flop_count.hpp>
 #include <rtrain/model/profile/model_parts.hpp>
@@ -25,6 +26,7 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,18 +34,6 @@
 #include <utility>
 
 namespace rtrain {
-
-namespace detail {
-
-/// Returns `metrics` with those of a collection added.
-RTRAIN_DOOR Config with(Config metrics, const Config& values) {
-    for (const auto& item : values) {
-        metrics[item.key()] = item.value();
-    }
-    return metrics;
-}
-
-} // namespace detail
 
 RTRAIN_DOOR WorkerReports::WorkerReports(std::shared_ptr<detail::AnyBackend> backend,
                                          const TrainerOptions& options, Run& run)
@@ -130,7 +120,7 @@ RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collecti
     const auto in = in_report();
     Config values;
     reporting([&] { values = collection.reduce(*ranks()); });
-    report(detail::with(metrics, values));
+    report(detail::merged(metrics, values));
     return values;
 }
 
@@ -139,7 +129,7 @@ RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collecti
     const auto in = in_report();
     Config values;
     reporting([&] { values = collection.reduce(*ranks()); });
-    report(detail::with(metrics, values), state, options);
+    report(detail::merged(metrics, values), state, options);
     return values;
 }
 
@@ -153,7 +143,22 @@ RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const Checkpoint& 
         report(metrics);
         return;
     }
-    reporting([&] { run_.report(metrics, directory, options); });
+    reporting([&] { run_.report(metrics, &directory, options); });
+    leave_if_preempted();
+}
+
+RTRAIN_DOOR void WorkerReports::report_files(const Config& metrics,
+                                             std::map<std::string, std::string> files,
+                                             const ReportOptions& options) {
+    const auto in = in_report();
+    if (is_behind_the_end()) {
+        return;
+    }
+    if (this->options().run.fast_dev_run > 0) {
+        report(metrics);
+        return;
+    }
+    reporting([&] { run_.report(metrics, nullptr, options, std::move(files)); });
     leave_if_preempted();
 }
 

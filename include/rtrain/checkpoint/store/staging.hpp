@@ -16,6 +16,7 @@
 #include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
+#include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/checkpoint/layout/contents.hpp>
 #include <rtrain/checkpoint/layout/manifest.hpp>
 #include <rtrain/format/checksummed_json.hpp>
@@ -89,6 +90,13 @@ public:
     /// commit_in_place().
     [[nodiscard]] std::string path_before_commit(const std::string& name, bool in_place) const {
         return is_local() && !in_place ? directory_of(name, 0).string() : path_of(name);
+    }
+
+    /// On rank 0: adds metadata to a checkpoint that is staged. commit() makes it durable.
+    void write_metadata(const std::string& name, boost::json::object metadata) const {
+        storage::replace_file_unsynced(
+            run_.filesystem, path_before_commit(name, false) + "/" + Checkpoint::metadata_file,
+            with_checksum(std::move(metadata)));
     }
 
     /// Adds the files that this rank has staged to the checkpoint. Ranks from `first_list` on also
@@ -175,6 +183,10 @@ public:
         const auto directory = directory_of(name, 0);
         for (int rank = first_list_; rank < manifest.ranks; ++rank) {
             storage::remove_all(list_of(name, rank));
+        }
+        if (const auto metadata = directory / Checkpoint::metadata_file;
+            std::filesystem::exists(metadata)) {
+            storage::OutputFile(metadata, storage::OutputFile::Mode::append).sync();
         }
         storage::OutputFile file(directory / manifest_file);
         file.write(text);

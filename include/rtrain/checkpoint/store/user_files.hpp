@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -135,6 +136,25 @@ names_of_files(const std::filesystem::path& directory) {
     const auto copy =
         storage::copy_to_node(at.filesystem, at.path, internal::files_at(at), version);
     return unlisted_files(copy.directory(), {});
+}
+
+/// Contents of files, by name.
+using FilesInMemory = std::map<std::string, std::string>;
+
+/// Writes files durably. Throws CheckpointError [RT-K14] for a name that a checkpoint cannot have.
+[[nodiscard]] inline Contents write_files(const FilesInMemory& files,
+                                          const std::filesystem::path& to) {
+    Contents contents;
+    for (const auto& [name, text] : files) {
+        if (!is_safe_name(name)) {
+            throw internal::not_kept(to, name, "is not valid on every file system; rename it");
+        }
+        storage::create_directories((to / name).parent_path());
+        CheckedFile out(to, name);
+        out.write(text);
+        contents.files.push_back(out.finish());
+    }
+    return contents;
 }
 
 /// Copies files, durably, with the directories above them.

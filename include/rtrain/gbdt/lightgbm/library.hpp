@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// LightGBM as a library of gbdt/training.hpp: its parameters, its learner, its booster.
+/// LightGBM for the classes of gbdt/: its parameters, its tables, its booster.
 #pragma once
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/comm/communicator.hpp>
 #include <rtrain/gbdt/booster.hpp>
-#include <rtrain/gbdt/learner.hpp>
 #include <rtrain/gbdt/lightgbm/model.hpp>
 #include <rtrain/gbdt/lightgbm/network.hpp>
 #include <rtrain/gbdt/lightgbm/table.hpp>
 #include <rtrain/gbdt/names.hpp>
 #include <rtrain/gbdt/parameters.hpp>
 #include <rtrain/gbdt/prediction.hpp>
+#include <rtrain/gbdt/row_block.hpp>
 #include <rtrain/gbdt/team.hpp>
+#include <rtrain/gbdt/training_table.hpp>
 #include <rtrain/storage/file/file.hpp>
 
 #include <ATen/Functions.h>
@@ -31,40 +32,6 @@
 #include <vector>
 
 namespace rtrain::gbdt::lightgbm {
-
-/// A model of LightGBM, trained or loaded.
-class Booster : public BoosterBase<Booster, Model> {
-public:
-    static constexpr at::ScalarType scalar_type = at::kDouble; ///< of features and predictions
-
-    /// Throws ModelError [RT-G11]. `name`: for messages.
-    explicit Booster(const std::string& content, const std::string& name = "the model")
-        : BoosterBase(std::make_shared<Model>(content, name)) {}
-    /// Saves a model file, which Python's lightgbm loads, too.
-    void save(const std::filesystem::path& file) const {
-        storage::replace_file(file, model_->saved());
-    }
-
-    using BoosterBase::predict;
-    /// The same for features of shape (rows, features).
-    [[nodiscard]] at::Tensor predict(const at::Tensor& features,
-                                     const PredictOptions& options = {}) const {
-        const at::Tensor values = features.to(scalar_type).contiguous();
-        const std::vector<double> made =
-            model_->predict(values.const_data_ptr<double>(), values.size(0),
-                            options.margin ? Predict::raw_score : Predict::normal, options.rounds,
-                            at::get_num_threads());
-        const at::Tensor rows =
-            at::tensor(made, scalar_type).view({values.size(0), -1}); // rows of outputs
-        return rows.size(1) == 1 ? rows.squeeze(1) : rows;
-    }
-
-    /// Importance of each feature: "split" or "gain".
-    [[nodiscard]] std::vector<std::pair<std::string, double>>
-    feature_importance(const std::string& type = "split") const {
-        return model_->importance(type);
-    }
-};
 
 /// rtrain's collectives, as LightGBM calls them.
 class TeamCollectives final : public Collectives {
@@ -87,15 +54,14 @@ private:
 /// Rows whose margins are the predictions of an earlier model, from which training continues.
 class ContinuedRows final : public RowSource<double> {
 public:
-    /// `earlier` outlives it.
-    ContinuedRows(std::unique_ptr<RowSource<double>> rows, const Model& earlier)
-        : rows_(std::move(rows)), earlier_(earlier) {}
+    /// `rows` and `earlier` outlive it.
+    ContinuedRows(RowSource<double>& rows, const Model& earlier) : rows_(rows), earlier_(earlier) {}
 
-    [[nodiscard]] const Features& features() const override { return rows_->features(); }
-    [[nodiscard]] std::int64_t rows() override { return rows_->rows(); }
-    void rewind() override { rows_->rewind(); }
+    [[nodiscard]] const Features& features() const override { return rows_.features(); }
+    [[nodiscard]] std::int64_t rows() override { return rows_.rows(); }
+    void rewind() override { rows_.rewind(); }
     [[nodiscard]] RowBlock<double> next() override {
-        RowBlock<double> block = rows_->next();
+        RowBlock<double> block = rows_.next();
         if (block.rows > 0) {
             scores_ = earlier_.predict(block.values, block.rows, Predict::raw_score);
             FieldValues& margin = block.fields[static_cast<std::size_t>(Field::base_margin)];
@@ -108,95 +74,32 @@ public:
     }
 
 private:
-    std::unique_ptr<RowSource<double>> rows_;
+    RowSource<double>& rows_;
     const Model& earlier_;
     std::vector<double> scores_;
 };
 
-/// LightGBM in a training.
-class TrainingModel final : public Learner {
+/// The connections of a team's ranks; none for one rank.
+class Link {
 public:
-    explicit TrainingModel(LearnerInput<double> input) : team_(input.team), collectives_(team_) {
+    explicit Link(const Team& team) : collectives_(team) {
         begin();
-        if (team_.size > 1) {
+        if (team.size > 1) {
             network_.emplace(collectives_);
         }
-        if (!input.resumed.empty()) {
-            earlier_.emplace(input.resumed, "the checkpoint's model");
-        }
-        const std::string parameters =
-            joined(with_categories(input.parameters, input.tables.front().second->features()));
-        for (auto& [name, rows] : input.tables) {
-            row_counts_.push_back(rows->rows());
-            if (earlier_) {
-                rows = std::make_unique<ContinuedRows>(std::move(rows), *earlier_);
-            }
-            tables_.push_back(std::make_unique<Table>(
-                *rows, parameters, tables_.empty() ? nullptr : tables_.front().get()));
-        }
-        model_.emplace(*tables_.front(), parameters);
-        if (earlier_) {
-            model_->continue_from(*earlier_);
-        }
-        int added = 0;
-        for (const std::size_t i : input.evaluated) {
-            if (i > 0) {
-                model_->add(*tables_[i]);
-            }
-            evaluated_.push_back({input.tables[i].first, i, i == 0 ? 0 : ++added});
-        }
     }
-
-    void update(int /*round*/) override { (void)model_->update(); }
-    [[nodiscard]] Metrics evaluate(int /*round*/) override {
-        Metrics all;
-        for (const Evaluated& table : evaluated_) {
-            Metrics metrics = model_->evaluate(table.number, table.name);
-            average(team_, row_counts_[table.index], metrics);
-            all.insert(all.end(), metrics.begin(), metrics.end());
-        }
-        return all;
-    }
-    [[nodiscard]] std::string saved() const override { return model_->saved(); }
 
 private:
-    struct Evaluated {
-        std::string name;
-        std::size_t index;
-        int number; ///< in LightGBM
-    };
-
-    [[nodiscard]] static Parameters with_categories(Parameters parameters,
-                                                    const Features& features) {
-        std::string columns;
-        for (std::size_t i = 0; i < features.size(); ++i) {
-            if (features.categorical[i]) {
-                columns += (columns.empty() ? "" : ",") + std::to_string(i);
-            }
-        }
-        if (!columns.empty()) {
-            parameters.emplace_back("categorical_feature", columns);
-        }
-        return parameters;
-    }
-
-    Team team_;
     TeamCollectives collectives_;
-    std::optional<Network> network_; ///< outlives those below
-    std::optional<Model> earlier_;
-    std::vector<std::int64_t> row_counts_;
-    std::vector<std::unique_ptr<Table>> tables_;
-    std::vector<Evaluated> evaluated_;
-    std::optional<Model> model_;
+    std::optional<Network> network_;
 };
 
-/// LightGBM for gbdt/training.hpp.
-struct Library {
-    using Booster = lightgbm::Booster;
+/// LightGBM for the classes of gbdt/.
+struct Engine {
     using Value = double; ///< of features
-    using Learner = TrainingModel;
-    static constexpr const char* name = "LightGBM";
-    static constexpr const char* filename = "model.txt";
+    using Link = lightgbm::Link;
+    using Matrix = lightgbm::Table;
+    using Model = lightgbm::Model;
 
     /// Returns the parameters as text, by their own names. Throws ConfigError [RT-G6, RT-G10].
     [[nodiscard]] static Parameters parameters(const Config& config, const Team& team) {
@@ -230,6 +133,53 @@ struct Library {
     [[nodiscard]] static std::int64_t classes(const Parameters& parameters) {
         const std::string classes = value_of(parameters, "num_class");
         return classes.empty() ? 0 : std::stoll(classes);
+    }
+
+    /// Throws ModelError [RT-G11]. `name`: for messages.
+    [[nodiscard]] static std::shared_ptr<Model> loaded(const std::string& content,
+                                                       const std::string& name) {
+        return std::make_shared<Model>(content, name);
+    }
+    [[nodiscard]] static std::unique_ptr<Matrix>
+    matrix(RowSource<Value>& rows, const Parameters& parameters, const Team& /*team*/,
+           const Matrix* reference, const Model* earlier) {
+        const std::string text = joined(with_categories(parameters, rows.features()));
+        if (earlier == nullptr) {
+            return std::make_unique<Matrix>(rows, text, reference);
+        }
+        ContinuedRows continued(rows, *earlier);
+        return std::make_unique<Matrix>(continued, text, reference);
+    }
+    [[nodiscard]] static std::shared_ptr<Model> create(const Parameters& parameters,
+                                                       const TrainingTable<Engine>& train,
+                                                       const EvaluatedTables<Engine>& evals) {
+        auto model = std::make_shared<Model>(train.matrix(),
+                                             joined(with_categories(parameters, train.features())));
+        if (train.earlier() != nullptr) {
+            model->continue_from(*train.earlier());
+        }
+        for (const auto& [name, table] : evals) {
+            if (!table.shares_rows(train)) {
+                model->add(table.matrix());
+            }
+        }
+        return model;
+    }
+    /// Returns false if no leaf could be split.
+    static bool update(Model& model, int /*round*/, const TrainingTable<Engine>& /*train*/) {
+        return model.update();
+    }
+    [[nodiscard]] static Metrics evaluate(Model& model, int /*round*/,
+                                          const TrainingTable<Engine>& train,
+                                          const EvaluatedTables<Engine>& evals) {
+        Metrics all;
+        int added = 0;
+        for (const auto& [name, table] : evals) {
+            Metrics metrics = model.evaluate(table.shares_rows(train) ? 0 : ++added, name);
+            average(train.team(), table.rows(), metrics);
+            all.insert(all.end(), metrics.begin(), metrics.end());
+        }
+        return all;
     }
 
 private:
@@ -271,6 +221,62 @@ private:
                                                       : "LightGBM's C interface refuses feature"));
         }
     }
+
+    [[nodiscard]] static Parameters with_categories(Parameters parameters,
+                                                    const Features& features) {
+        std::string columns;
+        for (std::size_t i = 0; i < features.size(); ++i) {
+            if (features.categorical[i]) {
+                columns += (columns.empty() ? "" : ",") + std::to_string(i);
+            }
+        }
+        if (!columns.empty()) {
+            parameters.emplace_back("categorical_feature", columns);
+        }
+        return parameters;
+    }
+};
+
+/// A model of LightGBM, in training or loaded.
+class Booster : public BoosterBase<Booster, Engine> {
+public:
+    static constexpr at::ScalarType scalar_type = at::kDouble; ///< of features and predictions
+
+    using BoosterBase::BoosterBase;
+    /// Throws ModelError [RT-G11]. `name`: for messages.
+    explicit Booster(const std::string& content, const std::string& name = "the model")
+        : BoosterBase(Engine::loaded(content, name)) {}
+    /// Saves a model file, which Python's lightgbm loads, too.
+    void save(const std::filesystem::path& file) const {
+        storage::replace_file(file, model().saved());
+    }
+
+    using BoosterBase::predict;
+    /// The same for features of shape (rows, features).
+    [[nodiscard]] at::Tensor predict(const at::Tensor& features,
+                                     const PredictOptions& options = {}) const {
+        const at::Tensor values = features.to(scalar_type).contiguous();
+        const std::vector<double> made =
+            model().predict(values.const_data_ptr<double>(), values.size(0),
+                            options.margin ? Predict::raw_score : Predict::normal, options.rounds,
+                            at::get_num_threads());
+        const at::Tensor rows =
+            at::tensor(made, scalar_type).view({values.size(0), -1}); // rows of outputs
+        return rows.size(1) == 1 ? rows.squeeze(1) : rows;
+    }
+
+    /// Importance of each feature: "split" or "gain".
+    [[nodiscard]] std::vector<std::pair<std::string, double>>
+    feature_importance(const std::string& type = "split") const {
+        return model().importance(type);
+    }
+};
+
+/// LightGBM for gbdt/training.hpp.
+struct Library : Engine {
+    using Booster = lightgbm::Booster;
+    static constexpr const char* name = "LightGBM";
+    static constexpr const char* filename = "model.txt";
 };
 
 } // namespace rtrain::gbdt::lightgbm

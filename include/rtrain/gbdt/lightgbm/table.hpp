@@ -12,10 +12,66 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 namespace rtrain::gbdt::lightgbm {
+
+/// Values of sampled rows that are not 0, by column, and their places in the sample. Columns
+/// without a 0 share the list of all places.
+class Sample {
+public:
+    struct Pointers {
+        std::vector<double*> values;
+        std::vector<int*> places;
+        std::vector<int> counts;
+    };
+
+    Sample(std::size_t columns, std::size_t rows) : values_(columns), places_(columns), all_(rows) {
+        std::iota(all_.begin(), all_.end(), 0);
+        for (std::vector<double>& column : values_) {
+            column.reserve(rows); // growing needs more memory
+        }
+    }
+
+    void add(const double* row) {
+        for (std::size_t i = 0; i < values_.size(); ++i) {
+            const bool is_value = std::fabs(row[i]) > is_zero || std::isnan(row[i]);
+            const bool is_dense = values_[i].size() == rows_; // so far
+            if (is_value) {
+                values_[i].push_back(row[i]);
+            }
+            if (is_value && !is_dense) {
+                places_[i].push_back(static_cast<int>(rows_));
+            } else if (!is_value && is_dense) {
+                places_[i].assign(all_.begin(), all_.begin() + static_cast<std::ptrdiff_t>(rows_));
+            }
+        }
+        ++rows_;
+    }
+    [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
+
+    /// Valid while the sample exists.
+    [[nodiscard]] Pointers pointers() {
+        Pointers all;
+        for (std::size_t i = 0; i < values_.size(); ++i) {
+            const bool is_dense = values_[i].size() == rows_;
+            all.values.push_back(values_[i].data());
+            all.places.push_back(is_dense ? all_.data() : places_[i].data());
+            all.counts.push_back(static_cast<int>(values_[i].size()));
+        }
+        return all;
+    }
+
+private:
+    static constexpr double is_zero = 1e-35F; ///< LightGBM's kZeroThreshold
+    std::vector<std::vector<double>> values_;
+    std::vector<std::vector<int>> places_; ///< of columns that have a 0
+    std::vector<int> all_;
+    std::size_t rows_ = 0;
+};
 
 /// A Dataset of LightGBM: its own copy, one byte per value if max_bin is 255 or less.
 class Table {
@@ -64,40 +120,21 @@ private:
               "LGBM_SampleIndices");
         chosen.resize(static_cast<std::size_t>(count));
         const std::size_t columns = source.features().size();
-        std::vector<std::vector<double>> values(columns);
-        std::vector<std::vector<int>> places(columns);
-        for (std::size_t i = 0; i < columns; ++i) { // growing needs more memory
-            values[i].reserve(chosen.size());
-            places[i].reserve(chosen.size());
-        }
-        std::size_t taken = 0;
+        Sample sample(columns, chosen.size());
         std::int64_t first = 0;
         source.rewind();
         for (auto block = source.next(); block.rows > 0; block = source.next()) {
-            for (; taken < chosen.size() && chosen[taken] < first + block.rows; ++taken) {
-                const double* const row =
-                    block.values + static_cast<std::size_t>(chosen[taken] - first) * columns;
-                for (std::size_t i = 0; i < columns; ++i) {
-                    if (std::fabs(row[i]) > is_zero || std::isnan(row[i])) {
-                        values[i].push_back(row[i]);
-                        places[i].push_back(static_cast<int>(taken));
-                    }
-                }
+            while (sample.rows() < chosen.size() && chosen[sample.rows()] < first + block.rows) {
+                const auto row = static_cast<std::size_t>(chosen[sample.rows()] - first);
+                sample.add(block.values + row * columns);
             }
             first += block.rows;
         }
-        std::vector<double*> value_columns;
-        std::vector<int*> place_columns;
-        std::vector<int> counts;
-        for (std::size_t i = 0; i < columns; ++i) {
-            value_columns.push_back(values[i].data());
-            place_columns.push_back(places[i].data());
-            counts.push_back(static_cast<int>(values[i].size()));
-        }
+        Sample::Pointers parts = sample.pointers();
         DatasetHandle made = nullptr;
-        check(LGBM_DatasetCreateFromSampledColumn(value_columns.data(), place_columns.data(),
-                                                  static_cast<std::int32_t>(columns), counts.data(),
-                                                  count, rows_, rows_, parameters.c_str(), &made),
+        check(LGBM_DatasetCreateFromSampledColumn(
+                  parts.values.data(), parts.places.data(), static_cast<std::int32_t>(columns),
+                  parts.counts.data(), count, rows_, rows_, parameters.c_str(), &made),
               "LGBM_DatasetCreateFromSampledColumn");
         return made;
     }
@@ -172,7 +209,6 @@ private:
         return sizes;
     }
 
-    static constexpr double is_zero = 1e-35F; ///< LightGBM's kZeroThreshold
     std::int32_t rows_;
     std::unique_ptr<void, Free> handle_;
 };

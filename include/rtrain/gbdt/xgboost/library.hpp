@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// XGBoost as a library of gbdt/training.hpp: its parameters, its learner, its booster.
+/// XGBoost for the classes of gbdt/: its parameters, its tables, its booster.
 #pragma once
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/gbdt/booster.hpp>
-#include <rtrain/gbdt/learner.hpp>
 #include <rtrain/gbdt/names.hpp>
 #include <rtrain/gbdt/parameters.hpp>
 #include <rtrain/gbdt/prediction.hpp>
+#include <rtrain/gbdt/row_block.hpp>
 #include <rtrain/gbdt/team.hpp>
+#include <rtrain/gbdt/training_table.hpp>
 #include <rtrain/gbdt/xgboost/matrix.hpp>
 #include <rtrain/gbdt/xgboost/model.hpp>
 #include <rtrain/gbdt/xgboost/parameters.hpp>
@@ -33,80 +34,16 @@
 
 namespace rtrain::gbdt::xgboost {
 
-/// A model of XGBoost, trained or loaded.
-class Booster : public BoosterBase<Booster, Model> {
+/// The connections of a team's ranks; none for one rank.
+class Link {
 public:
-    static constexpr at::ScalarType scalar_type = at::kFloat; ///< of features and predictions
-
-    /// Throws ModelError [RT-G11]. `name`: for messages.
-    explicit Booster(const std::string& content, const std::string& name = "the model")
-        : BoosterBase(std::make_shared<Model>()) {
-        model_->load(content, name);
-        model_->set({{"nthread", std::to_string(at::get_num_threads())}}); // of predictions
-    }
-    /// Saves a model file, which Python's xgboost loads, too.
-    void save(const std::filesystem::path& file) const {
-        storage::replace_file(file, model_->saved(file.extension() == ".json" ? "json" : "ubj"));
-    }
-
-    using BoosterBase::predict;
-    /// The same for features of shape (rows, features).
-    [[nodiscard]] at::Tensor predict(const at::Tensor& features,
-                                     const PredictOptions& options = {}) const {
-        const at::Tensor values = features.to(scalar_type).contiguous();
-        const Predictions made = model_->predict(values.const_data_ptr<float>(), values.size(0),
-                                                 options.margin, options.rounds);
-        const at::Tensor rows = at::empty({made.rows, made.columns}, scalar_type);
-        std::copy_n(made.values, made.rows * made.columns, rows.mutable_data_ptr<float>());
-        return made.columns == 1 ? rows.squeeze(1) : rows;
-    }
-
-    /// Importance of the features that the model uses: "weight", "gain", "cover" and others.
-    [[nodiscard]] std::vector<std::pair<std::string, double>>
-    feature_importance(const std::string& type = "weight") const {
-        return model_->importance(type);
-    }
-};
-
-/// XGBoost in a training.
-class TrainingModel final : public Learner {
-public:
-    explicit TrainingModel(LearnerInput<float> input) {
+    explicit Link(const Team& team) {
         begin();
-        const Team& team = input.team;
         if (team.size > 1) {
-            connection_.emplace(team.rank, team.size, address(team),
-                                [&](const std::string& text) { return broadcast(team, text); });
+            ranks_.emplace(team.rank, team.size, address(team),
+                           [&](const std::string& text) { return broadcast(team, text); });
         }
-        const std::string bins = value_of(input.parameters, "max_bin");
-        const std::string method = value_of(input.parameters, "tree_method");
-        const MatrixOptions options{.max_bin = bins.empty() ? 256 : std::stoi(bins),
-                                    .threads = team.threads,
-                                    .keeps_values =
-                                        method == "exact" || method == "approx" ||
-                                        value_of(input.parameters, "booster") == "gblinear"};
-        std::vector<DMatrixHandle> all;
-        for (auto& [name, rows] : input.tables) {
-            matrices_.push_back(std::make_unique<Matrix>(
-                *rows, options, matrices_.empty() ? nullptr : matrices_.front().get()));
-            all.push_back(matrices_.back()->get());
-        }
-        for (const std::size_t i : input.evaluated) {
-            evaluated_.emplace_back(input.tables[i].first, matrices_[i].get());
-        }
-        model_.emplace(all);
-        if (!input.resumed.empty()) {
-            model_->load(input.resumed, "the checkpoint's model");
-        }
-        model_->set(input.parameters);
-        model_->set_features(input.tables.front().second->features());
     }
-
-    void update(int round) override { model_->update(round, *matrices_.front()); }
-    [[nodiscard]] Metrics evaluate(int round) override {
-        return evaluated_.empty() ? Metrics() : model_->evaluate(round, evaluated_);
-    }
-    [[nodiscard]] std::string saved() const override { return model_->saved(); }
 
 private:
     [[nodiscard]] static std::string address(const Team& team) {
@@ -117,19 +54,15 @@ private:
         return launch::own_address(io, {}).to_string();
     }
 
-    std::optional<TrackedRanks> connection_; ///< outlives the others
-    std::vector<std::unique_ptr<Matrix>> matrices_;
-    std::vector<std::pair<std::string, const Matrix*>> evaluated_;
-    std::optional<Model> model_;
+    std::optional<TrackedRanks> ranks_;
 };
 
-/// XGBoost for gbdt/training.hpp.
-struct Library {
-    using Booster = xgboost::Booster;
+/// XGBoost for the classes of gbdt/.
+struct Engine {
     using Value = float; ///< of features
-    using Learner = TrainingModel;
-    static constexpr const char* name = "XGBoost";
-    static constexpr const char* filename = "model.ubj";
+    using Link = xgboost::Link;
+    using Matrix = xgboost::Matrix;
+    using Model = xgboost::Model;
 
     /// Returns the parameters as text. Throws ConfigError [RT-G10] for one that rtrain sets.
     [[nodiscard]] static Parameters parameters(const Config& config, const Team& team) {
@@ -165,6 +98,98 @@ struct Library {
         const bool is_multi = value_of(parameters, "objective").starts_with("multi:");
         return is_multi && !classes.empty() ? std::stoll(classes) : 0;
     }
+
+    /// Throws ModelError [RT-G11]. `name`: for messages.
+    [[nodiscard]] static std::shared_ptr<Model> loaded(const std::string& content,
+                                                       const std::string& name) {
+        auto model = std::make_shared<Model>();
+        model->load(content, name);
+        model->set({{"nthread", std::to_string(at::get_num_threads())}}); // of predictions
+        return model;
+    }
+    [[nodiscard]] static std::unique_ptr<Matrix> matrix(RowSource<Value>& rows,
+                                                        const Parameters& parameters,
+                                                        const Team& team, const Matrix* reference,
+                                                        const Model* /*earlier*/) {
+        const std::string bins = value_of(parameters, "max_bin");
+        const std::string method = value_of(parameters, "tree_method");
+        const MatrixOptions options{.max_bin = bins.empty() ? 256 : std::stoi(bins),
+                                    .threads = team.threads,
+                                    .keeps_values = method == "exact" || method == "approx" ||
+                                                    value_of(parameters, "booster") == "gblinear"};
+        return std::make_unique<Matrix>(rows, options, reference);
+    }
+    [[nodiscard]] static std::shared_ptr<Model> create(const Parameters& parameters,
+                                                       const TrainingTable<Engine>& train,
+                                                       const EvaluatedTables<Engine>& evals) {
+        std::vector<DMatrixHandle> all{train.matrix().get()};
+        for (const auto& [name, table] : evals) {
+            if (!table.shares_rows(train)) {
+                all.push_back(table.matrix().get());
+            }
+        }
+        auto model = std::make_shared<Model>(all);
+        if (train.earlier() != nullptr) {
+            model->load(train.earlier()->saved(), "init_model");
+        }
+        model->set(parameters);
+        model->set_features(train.features());
+        return model;
+    }
+    /// Returns true: a tree may be a single leaf.
+    static bool update(Model& model, int round, const TrainingTable<Engine>& train) {
+        model.update(round, train.matrix());
+        return true;
+    }
+    [[nodiscard]] static Metrics evaluate(Model& model, int round,
+                                          const TrainingTable<Engine>& /*train*/,
+                                          const EvaluatedTables<Engine>& evals) {
+        std::vector<std::pair<std::string, const Matrix*>> tables;
+        for (const auto& [name, table] : evals) {
+            tables.emplace_back(name, &table.matrix());
+        }
+        return tables.empty() ? Metrics() : model.evaluate(round, tables);
+    }
+};
+
+/// A model of XGBoost, in training or loaded.
+class Booster : public BoosterBase<Booster, Engine> {
+public:
+    static constexpr at::ScalarType scalar_type = at::kFloat; ///< of features and predictions
+
+    using BoosterBase::BoosterBase;
+    /// Throws ModelError [RT-G11]. `name`: for messages.
+    explicit Booster(const std::string& content, const std::string& name = "the model")
+        : BoosterBase(Engine::loaded(content, name)) {}
+    /// Saves a model file, which Python's xgboost loads, too.
+    void save(const std::filesystem::path& file) const {
+        storage::replace_file(file, model().saved(file.extension() == ".json" ? "json" : "ubj"));
+    }
+
+    using BoosterBase::predict;
+    /// The same for features of shape (rows, features).
+    [[nodiscard]] at::Tensor predict(const at::Tensor& features,
+                                     const PredictOptions& options = {}) const {
+        const at::Tensor values = features.to(scalar_type).contiguous();
+        const Predictions made = model().predict(values.const_data_ptr<float>(), values.size(0),
+                                                 options.margin, options.rounds);
+        const at::Tensor rows = at::empty({made.rows, made.columns}, scalar_type);
+        std::copy_n(made.values, made.rows * made.columns, rows.mutable_data_ptr<float>());
+        return made.columns == 1 ? rows.squeeze(1) : rows;
+    }
+
+    /// Importance of the features that the model uses: "weight", "gain", "cover" and others.
+    [[nodiscard]] std::vector<std::pair<std::string, double>>
+    feature_importance(const std::string& type = "weight") const {
+        return model().importance(type);
+    }
+};
+
+/// XGBoost for gbdt/training.hpp.
+struct Library : Engine {
+    using Booster = xgboost::Booster;
+    static constexpr const char* name = "XGBoost";
+    static constexpr const char* filename = "model.ubj";
 };
 
 } // namespace rtrain::gbdt::xgboost
