@@ -54,8 +54,7 @@ private:
     /// On several machines: the ranks exchange their addresses through the driver.
     void exchange_addresses();
     void start();
-    [[nodiscard]] bool start_forked(Variables& variables);
-    void start_by_itself(const std::vector<std::string>& words, const Variables& variables);
+    [[nodiscard]] bool start_forked(const Variables& variables);
     int wait();
     void forward(int signal);
     /// Reports how the program ended, and returns the exit code.

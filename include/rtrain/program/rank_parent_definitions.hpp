@@ -202,8 +202,13 @@ RTRAIN_DOOR void RankParent::start() {
     if (link_) {
         variables[module_variable] = std::to_string(module_.serve(*link_, place_, plan_));
     }
-    if (!start_forked(variables)) {
-        start_by_itself(words, variables);
+    try {
+        if (!start_forked(variables)) {
+            process_.emplace(words, variables);
+        }
+    } catch (const RankProcess::CannotStart& failed) {
+        throw ConfigError(
+            "RT-E5", detail::concat("cannot start ", words_[0], ": ", std::strerror(failed.error)));
     }
     module_.close_other_end();
     has_started_ = true;
@@ -217,7 +222,7 @@ RTRAIN_DOOR void RankParent::start() {
 }
 
 /// Returns false if the rank is to be started by itself.
-RTRAIN_DOOR bool RankParent::start_forked(Variables& variables) {
+RTRAIN_DOOR bool RankParent::start_forked(const Variables& variables) {
     if (plan_.preload.empty()) {
         return false;
     }
@@ -231,16 +236,6 @@ RTRAIN_DOOR bool RankParent::start_forked(Variables& variables) {
             console::warn("ranks start without --preload: %s", refused.why.c_str());
         }
         return false;
-    }
-}
-
-RTRAIN_DOOR void RankParent::start_by_itself(const std::vector<std::string>& words,
-                                             const Variables& variables) {
-    try {
-        process_.emplace(words, variables);
-    } catch (const RankProcess::CannotStart& failed) {
-        throw ConfigError(
-            "RT-E5", detail::concat("cannot start ", words_[0], ": ", std::strerror(failed.error)));
     }
 }
 

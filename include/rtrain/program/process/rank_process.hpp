@@ -70,7 +70,7 @@ public:
             throw CannotStart{error};
         }
     }
-    /// The same for a process that a preload server has forked.
+    /// The same for a process that a preload server has forked. Throws CannotStart.
     explicit RankProcess(ForkedRank rank) : pid_(rank.pid()), forked_(std::move(rank)) {
         start_guard();
     }
@@ -162,7 +162,10 @@ private:
     void start_guard() {
         int alive[2];
         if (::pipe2(alive, O_CLOEXEC) != 0) {
-            return;
+            const int error = errno;
+            kill_group();
+            (void)wait();
+            throw CannotStart{error};
         }
         guard_ = pid_ > 0 ? ::fork() : -1;
         if (guard_ == 0) {
