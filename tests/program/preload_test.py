@@ -99,7 +99,8 @@ class Preload(Python):
 
     def test_modules_that_cannot_be_preloaded(self):
         script = self.write("import threading\nprint('ran', threading.active_count(), flush=True)\n")
-        self.check(self.run_tool("-n", "1", "--preload", "missing", script), 126, "ModuleNotFoundError: No module named")
+        self.check(self.run_tool("-n", "1", "--preload", "missing", script), 126,
+                   "ModuleNotFoundError: No module named 'missing' [RT-E62]")
         self.write("import script\n", "itself.py")
         self.check(self.run_tool("-n", "1", "--preload", "itself", script), 126, "imports the script")
         self.write("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n", "busy.py")
