@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`rtrain run` beside torchrun and processes started by hand, interleaved: seconds from the command to the start of the
-last rank, to the first all-reduce, and from a SIGKILL to the next one; then what driver and parents cost, and the tool.
+last rank, to the first all-reduce, and from a SIGKILL to the next one; then what driver and parents cost, the memory of
+ranks with and without --preload, and the tool.
 
 Linux shares cores among sessions (sched_autogroup_enabled), and torchrun makes one for each rank. On a busy machine its
 ranks would get more, so all ranks have their own where starts are compared.
 
 Usage: programs.py TOOL [--ranks N] [--rounds N] [--limit SECONDS], with a python3 that has torch"""
 import argparse
+import contextlib
 import os
 import pathlib
 import shlex
@@ -25,10 +27,13 @@ RESTARTS = "10"
 
 
 NOTE_START = ["sh", "-c", "date '+start %s.%N' >> $TIMES"]
+MODULE = str(pathlib.Path(__file__).resolve().parents[2] / "examples/python")
 
 
 def commands(tool, ranks, storage, program):
-    return {"rtrain": [tool, "run", "--storage", storage, "-n", str(ranks), "--max-restarts", RESTARTS, *program],
+    rtrain = [tool, "run", "--storage", storage, "-n", str(ranks), "--max-restarts", RESTARTS]
+    forked = {"rtrain --preload": [*rtrain, "--preload", "torch", STEP]} if STEP in program else {}
+    return {"rtrain": [*rtrain, *program], **forked,
             "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
                          "--max-restarts", RESTARTS, *program]}
 
@@ -43,7 +48,7 @@ def by_hand(ranks, program):
 
 
 def environment(times, **variables):
-    return {**os.environ, "OMP_NUM_THREADS": "1", "TIMES": times, **variables,
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": MODULE, "TIMES": times, **variables,
             "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
@@ -125,28 +130,50 @@ def restart(words, limit):
     return len(kill), parts(notes, kill[0]) if kill else []
 
 
-def cost(words, ranks, seconds=20):
-    """KB (Pss) per rank, and percent of a core, of driver, parents and guards, while the ranks sleep."""
+@contextlib.contextmanager
+def sleeping(words):
+    """A run whose ranks sleep after an all-reduce."""
     with tempfile.NamedTemporaryFile("r") as times:
         run = subprocess.Popen(words, env=environment(times.name, WAIT="1000"), stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
         while "all_reduce" not in pathlib.Path(times.name).read_text() and run.poll() is None:
             time.sleep(0.1)
     time.sleep(2)  # the other ranks sleep, too
-    ours = [process for process in [run.pid, *descendants(run.pid)]
-            if os.path.samefile(f"/proc/{process}/exe", words[0])]
+    yield run.pid
+    end(run)
 
+
+def pss_kb(processes):
+    return sum(int(line.split()[1]) for process in processes
+               for line in pathlib.Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+               if line.startswith("Pss:"))
+
+
+def is_tool(process, tool):
+    return os.path.samefile(f"/proc/{process}/exe", tool)
+
+
+def memory_of_ranks(words):
+    """MB (Pss) of the ranks, and of the server that has forked them."""
+    with sleeping(words) as run:
+        return pss_kb([process for process in descendants(run) if not is_tool(process, words[0])]) / 1e3
+
+
+def cost(words, ranks, seconds=20):
+    """KB (Pss) per rank, and percent of a core, of driver, parents and guards, while the ranks sleep."""
+    with sleeping(words) as run:
+        ours = [process for process in [run, *descendants(run)] if is_tool(process, words[0])]
+        percent = used_percent(ours, seconds)
+        return pss_kb(ours) / ranks, percent
+
+
+def used_percent(ours, seconds):
     def used():
         fields = [pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split() for process in ours]
         return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
     before = used()
     time.sleep(seconds)
-    percent = (used() - before) / seconds * 100
-    pss = sum(int(line.split()[1]) for process in ours
-              for line in pathlib.Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-              if line.startswith("Pss:"))
-    end(run)
-    return pss / ranks, percent
+    return (used() - before) / seconds * 100
 
 
 def print_tool(tool):
@@ -197,6 +224,8 @@ def main():
         for name, found in restarts.items():
             print_parts(f"SIGKILL to the next all-reduce, {name}, {len(found)} of {kills[name]} recovered", found)
         pss, percent = cost(words["rtrain"], given.ranks)
+        for name in ("rtrain", "rtrain --preload"):
+            print(f"memory of {given.ranks} ranks, {name}: {memory_of_ranks(words[name]):.0f} MB (Pss)")
     print(f"driver and parents: {pss:.0f} KB (Pss) per rank, {percent:.2f} % of a core")
     return 0
 
