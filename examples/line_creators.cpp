@@ -31,7 +31,7 @@ auto creators() {
                 const double lr = config.at("lr").to_number<double>();
                 return std::pair(torch::nn::MSELoss(), torch::optim::SGD(model->parameters(), lr));
             },
-        .config = {{"lr", 0.1}},
+        .config = {{"lr", 0.5}},
         .num_replicas = 2,
         .batch_size = 50,
         .run = {.name = "creators", .storage_path = "results", .resume = rtrain::Resume::never}};
@@ -39,7 +39,7 @@ auto creators() {
 
 void train_example() {
     rtrain::CreatorTrainer trainer{creators()};
-    for (int epoch = 0; epoch < 5; ++epoch) {
+    for (int epoch = 0; epoch < 10; ++epoch) {
         const rtrain::TrainStats stats = trainer.train();
         std::printf("train_loss %.4f in %lld batches\n", stats.train_loss,
                     static_cast<long long>(stats.batch_count));
