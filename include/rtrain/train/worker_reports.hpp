@@ -171,6 +171,7 @@ private:
     [[nodiscard]] UserCall::In in_report();
     void note_datasets();
     void reporting(const std::function<void()>& action);
+    void report_checkpoint(const Config& metrics, const std::function<void()>& report);
     void show(const torch::nn::Module& module);
     void check_models(checkpoint::Compared* later = nullptr);
     [[nodiscard]] checkpoint::Snapshot empty_snapshot() const;

@@ -135,30 +135,27 @@ RTRAIN_DOOR Config WorkerReports::report(const Config& metrics, metric::Collecti
 
 RTRAIN_DOOR void WorkerReports::report(const Config& metrics, const Checkpoint& directory,
                                        const ReportOptions& options) {
-    const auto in = in_report();
-    if (is_behind_the_end()) {
-        return;
-    }
-    if (this->options().run.fast_dev_run > 0) {
-        report(metrics);
-        return;
-    }
-    reporting([&] { run_.report(metrics, &directory, options); });
-    leave_if_preempted();
+    report_checkpoint(metrics, [&] { run_.report(metrics, &directory, options); });
 }
 
 RTRAIN_DOOR void WorkerReports::report_files(const Config& metrics,
                                              std::map<std::string, std::string> files,
                                              const ReportOptions& options) {
+    report_checkpoint(metrics, [&] { run_.report(metrics, nullptr, options, std::move(files)); });
+}
+
+/// A run that tries the program in short keeps only the metrics.
+RTRAIN_DOOR void WorkerReports::report_checkpoint(const Config& metrics,
+                                                  const std::function<void()>& report) {
     const auto in = in_report();
     if (is_behind_the_end()) {
         return;
     }
-    if (this->options().run.fast_dev_run > 0) {
-        report(metrics);
+    if (options().run.fast_dev_run > 0) {
+        this->report(metrics);
         return;
     }
-    reporting([&] { run_.report(metrics, nullptr, options, std::move(files)); });
+    reporting(report);
     leave_if_preempted();
 }
 
