@@ -209,7 +209,7 @@ class Reports(Python):
         self.check(self.end(run), 75)
 
     def test_mistakes_have_codes(self):
-        """All ranks get the error, and go on."""
+        """All ranks get the error, and continue."""
         for code, mistake in (
                 ("RT-E51", "rtrain.report({'x': types.SimpleNamespace(shape=(2, 2))})"),
                 ("RT-E51", "rtrain.report({'x': object()})"),

@@ -21,10 +21,10 @@ namespace rtrain::launch {
 
 class DriverCalls final : public CallSource {
 public:
-    /// `driver` outlives this object. `tell`: sends the driver an event; empty on all ranks but 0,
-    /// because their answers are the same.
-    DriverCalls(DriverAnswers& driver, std::function<void(const event::Answer&)> tell)
-        : driver_(driver), tell_(std::move(tell)) {}
+    /// `driver` outlives this object. `send`: to the driver; empty on all ranks but 0, because
+    /// their answers are the same.
+    DriverCalls(DriverAnswers& driver, std::function<void(const event::Answer&)> send)
+        : driver_(driver), send_(std::move(send)) {}
 
     [[nodiscard]] std::optional<Call> wait(std::int64_t number,
                                            std::chrono::milliseconds limit) override {
@@ -32,14 +32,14 @@ public:
         return sent ? std::optional(call_of(*sent)) : std::nullopt;
     }
     void answer(const CallReply& answer) override {
-        if (tell_) {
-            tell_(event::Answer{json::serialize(to_json(answer))});
+        if (send_) {
+            send_(event::Answer{json::serialize(to_json(answer))});
         }
     }
 
 private:
     DriverAnswers& driver_;
-    std::function<void(const event::Answer&)> tell_;
+    std::function<void(const event::Answer&)> send_;
 };
 
 } // namespace rtrain::launch
