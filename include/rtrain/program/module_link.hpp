@@ -35,8 +35,9 @@ public:
     /// inherits. `link` outlives this object. Throws LaunchError [RT-L7], [RT-L45].
     [[nodiscard]] int serve(launch::DriverLink& link, const RankPlace& place,
                             const ProgramPlan& plan);
-    /// Call after the program has started.
+    /// The program's end; -1: it has started, or serve() was not called.
     [[nodiscard]] int other_end() const noexcept { return other_end_; }
+    /// Call after the program has started.
     void close_other_end() noexcept;
 
     /// The rank must end within that time, or soon. Thread-safe.

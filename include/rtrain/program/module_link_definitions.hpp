@@ -14,6 +14,7 @@
 #include <rtrain/checkpoint/layout/contents.hpp>
 #include <rtrain/checkpoint/store/staging.hpp>
 #include <rtrain/checkpoint/store/user_files.hpp>
+#include <rtrain/process/os/send_all.hpp>
 #include <rtrain/process/preemption/signals_blocked.hpp>
 #include <rtrain/program/module_link.hpp>
 #include <rtrain/run/file_owners.hpp>
@@ -284,16 +285,7 @@ RTRAIN_DOOR launch::event::Stored ModuleLink::store(const launch::event::Store& 
 }
 
 RTRAIN_DOOR bool ModuleLink::send(const boost::json::object& message) const {
-    const std::string frame = launch::control::frame_of(message);
-    for (std::size_t sent = 0; sent < frame.size();) {
-        const ssize_t some =
-            ::send(own_end_, frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
-        if (some < 0 && errno != EINTR) {
-            return false;
-        }
-        sent += some > 0 ? static_cast<std::size_t>(some) : 0;
-    }
-    return true;
+    return process::send_all(own_end_, launch::control::frame_of(message));
 }
 
 } // namespace rtrain::program

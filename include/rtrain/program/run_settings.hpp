@@ -5,12 +5,12 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/text/number_in.hpp>
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/track/tensorboard/tensorboard.hpp>
 #include <rtrain/tune/resources/this_machine.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <exception>
 #include <filesystem>
@@ -19,7 +19,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 namespace rtrain::program::internal {
@@ -29,16 +28,8 @@ namespace rtrain::program::internal {
     return {"RT-E9", detail::concat(option, " is \"", value, "\"; expected ", expected)};
 }
 
-template <class Number>
-[[nodiscard]] std::optional<Number> number_in(std::string_view text) {
-    Number number{};
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    return error == std::errc{} && end == text.data() + text.size() ? std::optional(number)
-                                                                    : std::nullopt;
-}
-
 [[nodiscard]] inline int count_in(const std::string& option, const std::string& value, int least) {
-    const auto number = number_in<int>(value);
+    const auto number = detail::number_in<int>(value);
     if (!number || *number < least) {
         throw wrong_value(option, value, detail::concat("a whole number from ", least));
     }
@@ -46,7 +37,7 @@ template <class Number>
 }
 
 [[nodiscard]] inline double amount_in(const std::string& option, const std::string& value) {
-    const auto number = number_in<double>(value);
+    const auto number = detail::number_in<double>(value);
     if (!number || !(*number >= 0)) {
         throw wrong_value(option, value, "a number from 0");
     }
@@ -64,9 +55,10 @@ template <class Number>
         return std::max(1, gpus);
     }
     const std::size_t colon = std::min(value.find(':'), value.size());
-    const auto min = number_in<int>(std::string_view(value).substr(0, colon));
-    const auto max =
-        colon == value.size() ? min : number_in<int>(std::string_view(value).substr(colon + 1));
+    const auto min = detail::number_in<int>(std::string_view(value).substr(0, colon));
+    const auto max = colon == value.size()
+                         ? min
+                         : detail::number_in<int>(std::string_view(value).substr(colon + 1));
     if (!min || !max || *min < 1 || *max < *min) {
         throw ConfigError("RT-E8", detail::concat(option, " is \"", value,
                                                   "\"; expected a number of ranks such as 4, or a "

@@ -4,10 +4,13 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/base/text/number_in.hpp>
+#include <rtrain/launch/control/address.hpp>
+#include <rtrain/process/os/descriptor.hpp>
+#include <rtrain/process/os/send_all.hpp>
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +19,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -46,46 +47,37 @@ public:
     /// directory and standard streams. Throws Refused, and ConfigError [RT-E62].
     ForkedRank(const std::string& path, const Request& request)
         : server_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_un address{};
-        address.sun_family = AF_UNIX;
-        path.copy(address.sun_path, sizeof address.sun_path - 1);
+        const launch::UnixPath place(path);
+        const sockaddr_un address = place.address();
         const auto* const there = reinterpret_cast<const sockaddr*>(&address); // NOLINT
-        if (::connect(server_, there, sizeof address) != 0 || !send(request)) {
-            close();
+        if (::connect(server_.get(), there, sizeof address) != 0 || !send(request)) {
             throw gone();
         }
         const std::string answer = line();
-        if (const auto number = number_in(answer)) {
+        if (const auto number = detail::number_in<pid_t>(answer)) {
             pid_ = *number;
             return;
         }
-        close();
         constexpr std::string_view refused = "refused ";
         if (answer.starts_with(refused)) {
             throw Refused{answer.substr(refused.size())};
         }
         throw answer.empty() ? gone() : ConfigError("RT-E62", answer);
     }
-    ForkedRank(ForkedRank&& other) noexcept
-        : server_(std::exchange(other.server_, -1)), pid_(other.pid_) {}
-    ForkedRank& operator=(ForkedRank&&) = delete;
-    /// The server kills what is left of its group.
-    ~ForkedRank() { close(); }
-
     [[nodiscard]] pid_t pid() const noexcept { return pid_; }
 
     /// For poll(): readable once the rank has ended.
-    [[nodiscard]] int end() const noexcept { return server_; }
+    [[nodiscard]] int end() const noexcept { return server_.get(); }
 
     [[nodiscard]] bool has_ended() const {
-        pollfd end{server_, POLLIN, 0};
+        pollfd end{server_.get(), POLLIN, 0};
         return ::poll(&end, 1, 0) > 0;
     }
 
     /// Waits for the end. Returns the status of waitpid().
     [[nodiscard]] int wait() {
         constexpr int killed = SIGKILL; // with its server
-        return number_in(line()).value_or(killed);
+        return detail::number_in<int>(line()).value_or(killed);
     }
 
 private:
@@ -93,13 +85,6 @@ private:
         return {"RT-E62", "the server of --preload has ended, perhaps with a message above; the "
                           "command must be a Python program, and its interpreter needs the module "
                           "rtrain"};
-    }
-
-    [[nodiscard]] static std::optional<int> number_in(const std::string& text) {
-        int number = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-        return error == std::errc{} && end == text.data() + text.size() ? std::optional(number)
-                                                                        : std::nullopt;
     }
 
     [[nodiscard]] bool send(const Request& request) const {
@@ -115,23 +100,15 @@ private:
         std::memcpy(bytes.data(), &size, sizeof size);
         bytes += fields;
         const std::size_t first = send_files(bytes, request.module);
-        for (std::size_t sent = first; first > 0 && sent < bytes.size();) {
-            const ssize_t more =
-                ::send(server_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-            if (more < 0 && errno != EINTR) {
-                return false;
-            }
-            sent += more > 0 ? static_cast<std::size_t>(more) : 0;
-        }
-        return first > 0;
+        return first > 0 && process::send_all(server_.get(), std::string_view(bytes).substr(first));
     }
 
     /// Sends the standard streams with the first bytes. Returns how many; 0: an error.
     [[nodiscard]] std::size_t send_files(const std::string& bytes, int module) const {
-        const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+        const process::Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
         // A terminal would stop the rank, which is not in its foreground.
-        std::vector<int> files{::isatty(STDIN_FILENO) != 0 ? null : STDIN_FILENO, STDOUT_FILENO,
-                               STDERR_FILENO};
+        std::vector<int> files{::isatty(STDIN_FILENO) != 0 ? null.get() : STDIN_FILENO,
+                               STDOUT_FILENO, STDERR_FILENO};
         if (module >= 0) {
             files.push_back(module);
         }
@@ -147,8 +124,7 @@ private:
         header->cmsg_type = SCM_RIGHTS;
         header->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
         std::memcpy(CMSG_DATA(header), files.data(), files.size() * sizeof(int));
-        const ssize_t sent = ::sendmsg(server_, &message, MSG_NOSIGNAL);
-        ::close(null);
+        const ssize_t sent = ::sendmsg(server_.get(), &message, MSG_NOSIGNAL);
         return sent > 0 ? static_cast<std::size_t>(sent) : 0;
     }
 
@@ -156,7 +132,7 @@ private:
     [[nodiscard]] std::string line() const {
         std::string text;
         for (char c = 0;;) {
-            const ssize_t got = ::recv(server_, &c, 1, 0);
+            const ssize_t got = ::recv(server_.get(), &c, 1, 0);
             if (got < 0 && errno == EINTR) {
                 continue;
             }
@@ -170,13 +146,7 @@ private:
         }
     }
 
-    void close() noexcept {
-        if (server_ >= 0) {
-            ::close(std::exchange(server_, -1));
-        }
-    }
-
-    int server_; ///< connection to it
+    process::Descriptor server_; ///< connection to it, which ends what is left of the group
     pid_t pid_ = -1;
 };
 

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <rtrain/base/error.hpp>
+#include <rtrain/launch/control/address.hpp>
+#include <rtrain/process/os/descriptor.hpp>
 #include <rtrain/program/process/preload_server.hpp>
 
 #include <cerrno>
@@ -43,30 +45,24 @@ class Listener {
 public:
     /// Throws LaunchError [RT-L7].
     explicit Listener(const std::string& path)
-        : descriptor_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_un address{};
-        address.sun_family = AF_UNIX;
-        path.copy(address.sun_path, sizeof address.sun_path - 1);
+        : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
         ::unlink(path.c_str());
+        const launch::UnixPath place(path);
+        const sockaddr_un address = place.address();
         const auto* const here = reinterpret_cast<const sockaddr*>(&address); // NOLINT
         constexpr int waiting = 256;                                          // ranks
-        if (path.size() >= sizeof address.sun_path ||
-            ::bind(descriptor_, here, sizeof address) != 0 || ::listen(descriptor_, waiting) != 0) {
-            const int error = errno;
-            ::close(descriptor_);
+        if (::bind(descriptor(), here, sizeof address) != 0 ||
+            ::listen(descriptor(), waiting) != 0) {
             throw LaunchError(
-                "RT-L7", detail::concat("cannot listen on ", path, ": ", std::strerror(error)));
+                "RT-L7", detail::concat("cannot listen on ", path, ": ", std::strerror(errno)));
         }
-        ::fcntl(descriptor_, F_SETFD, 0);
+        ::fcntl(descriptor(), F_SETFD, 0);
     }
-    Listener(const Listener&) = delete;
-    Listener& operator=(const Listener&) = delete;
-    ~Listener() { ::close(descriptor_); }
 
-    [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
+    [[nodiscard]] int descriptor() const noexcept { return socket_.get(); }
 
 private:
-    int descriptor_;
+    process::Descriptor socket_;
 };
 
 } // namespace internal
