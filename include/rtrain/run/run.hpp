@@ -177,32 +177,22 @@ public:
         });
     }
 
-    /// Ends the run: finishes background work and flushes everything to storage. Collective only if
-    /// background work may be running, so that other ranks detect a rank that ends too early.
+    /// Ends the run, with everything in storage. Collective with validations, so that other ranks
+    /// detect one that ends too early, and on a service.
     void close() {
         finish();
-        const auto end = [&] {
-            if (backend_.rank() == 0) {
-                journal_.wait_for_validations(std::nullopt);
-                journal_.close(false);
-            }
-        };
-        if (options_.validation.function) {
-            detail::succeed_together(backend_, end);
-        } else {
-            end();
-        }
+        end_journal(bool(options_.validation.function), [&] {
+            journal_.wait_for_validations(std::nullopt);
+            journal_.close(false);
+        });
     }
 
-    /// Replaces close() for a run that is to be resumed later; pending validations continue then.
+    /// The same for a run that is to be resumed later; pending validations continue then.
     void leave() {
         finish();
-        if (backend_.rank() == 0) {
-            journal_.close(true);
-        }
+        end_journal(false, [&] { journal_.close(true); });
     }
 
-    /// Reads the state in a checkpoint.
     [[nodiscard]] checkpoint::Snapshot load(const Checkpoint& from) {
         return detail::read_state(backend_, policy_, from);
     }
@@ -218,6 +208,16 @@ private:
                 action();
             }
         });
+    }
+
+    /// Calls `end` on rank 0. Other ranks read what it stores on a service, so they wait.
+    template <class End>
+    void end_journal(bool is_collective, End&& end) {
+        if (is_collective || !directory_.is_local()) {
+            on_rank_0(end);
+        } else if (backend_.rank() == 0) {
+            end();
+        }
     }
 
     void resume(const std::vector<std::string>& skip) {
