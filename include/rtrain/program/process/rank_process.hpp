@@ -113,13 +113,14 @@ public:
     }
 
     /// Ends the group with SIGABRT, process by process, so that what each prints is not mixed.
-    /// Returns after the last has ended, or after a second. Without core files.
+    /// Returns after the last has ended, or `limit`. Without core files.
     void abort() {
         const std::lock_guard lock(mutex_);
         if (is_reaped_) {
             return;
         }
-        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+        constexpr std::chrono::seconds limit{8}; // the driver waits longer for the stacks
+        const auto deadline = std::chrono::steady_clock::now() + limit;
         for (const pid_t member : members()) {
             constexpr rlimit no_core{1, 1}; // also none in a pipe
             (void)::prlimit(member, RLIMIT_CORE, &no_core, nullptr);
