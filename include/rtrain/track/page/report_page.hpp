@@ -11,6 +11,7 @@
 #include <rtrain/track/page/curves.hpp>
 #include <rtrain/track/page/html.hpp>
 #include <rtrain/track/page/page_assets.hpp>
+#include <rtrain/track/page/report_script.hpp>
 #include <rtrain/track/page/run_summary.hpp>
 #include <rtrain/track/page/time_shares.hpp>
 #include <rtrain/version.hpp>
