@@ -124,7 +124,8 @@ public:
         for (const pid_t member : members()) {
             constexpr rlimit no_core{1, 1}; // also none in a pipe
             (void)::prlimit(member, RLIMIT_CORE, &no_core, nullptr);
-            ::kill(member, SIGABRT);
+            // To the main thread: with another one, a stopped program would run on meanwhile.
+            ::tgkill(member, member, SIGABRT);
             ::kill(member, SIGCONT);
             while (storage::process_is_alive(member) &&
                    std::chrono::steady_clock::now() < deadline) {
