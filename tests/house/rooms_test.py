@@ -28,6 +28,7 @@ Then it breaks each of these rules in a copy of the headers, and fails when it d
 
 import argparse
 import collections
+import functools
 import json
 import pathlib
 import re
@@ -61,6 +62,11 @@ SCOPES = re.compile(r"\bnamespace\s+([\w:]+)\s*\{|[{}]")
 OURS = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(<rtrain/|")', re.MULTILINE)
 
 
+def once_per_text(find):
+    """`find` as a list, kept for each text: the copies of the negative controls differ in one header."""
+    return functools.cache(lambda *arguments: list(find(*arguments)))
+
+
 def read_table(root):
     """{room: rooms it may include}"""
     table = {}
@@ -77,6 +83,7 @@ def read_headers(root):
             for path in sorted(top.rglob("*.hpp"))}
 
 
+@once_per_text
 def includes_of(header, text):
     """The headers of ours that `text` includes, as paths under include/rtrain."""
     found = []
@@ -99,8 +106,12 @@ def room_of(header, rooms):
     """The row that `header` belongs to, or None."""
     if header in rooms:
         return header
-    found = [room for room in rooms if room.endswith("/") and header.startswith(room)]
-    return max(found, key=len, default=None)
+    directory = header
+    while directory:
+        directory = directory.rpartition("/")[0]
+        if f"{directory}/" in rooms:
+            return f"{directory}/"
+    return None
 
 
 def circle_in(arrows):
@@ -167,6 +178,7 @@ def without_doors(text):
     return DOOR.sub("", text)
 
 
+@once_per_text
 def long_functions(text):
     """(line, lines) of each function that is too long."""
     text = WORDS.sub(lambda match: " " * len(match.group(0)), text)
@@ -199,6 +211,7 @@ def split_list(text, begin):
     return elements
 
 
+@once_per_text
 def long_parameter_lists(text):
     """(line, name, parameters) of each function that has too many."""
     text = FOREIGN.sub(lambda match: "\n" * match.group(0).count("\n"), text)
@@ -212,6 +225,7 @@ def long_parameter_lists(text):
             yield text.count("\n", 0, match.start()) + 1, name, len(elements)
 
 
+@once_per_text
 def hiding_namespaces(text):
     """Those named detail, but rtrain::detail."""
     scopes = []
