@@ -17,6 +17,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <filesystem>
 #include <latch>
 #include <set>
 #include <sstream>
@@ -32,8 +33,9 @@ using test::Ended;
 
 namespace {
 
-Ended tuned(const std::string& variant, int ranks, const Directory& storage) {
-    return test::run("timeout 120 " RTRAIN_TUNING " " + variant + " " + std::to_string(ranks) +
+Ended tuned(const std::string& variant, int ranks, const Directory& storage,
+            const std::string& environment = "") {
+    return test::run("env " + environment + " timeout 120 " RTRAIN_TUNING " " + variant + " " + std::to_string(ranks) +
                      " " + storage.path().string());
 }
 
@@ -282,7 +284,9 @@ TEST_CASE("Tuning.verdicts_reach_the_ranks") {
 
 TEST_CASE("Tuning.a_trial_that_ignores_its_verdict_is_ended") {
     const Directory storage("tuning-ignore");
-    const auto ended = tuned("ignore", 2, storage);
+    const auto temporary = storage.path() / std::string(120, 't'); // too long for a Unix socket
+    std::filesystem::create_directory(temporary);
+    const auto ended = tuned("ignore", 2, storage, "TMPDIR=" + temporary.string());
     CAPTURE(ended.output);
     CHECK(contains(ended.output, "TRIAL 00000 TERMINATED 2 0 2 5"));
     CHECK(contains(ended.output, "TRIAL 00002 TERMINATED 2 4 2 5"));

@@ -6,6 +6,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/launch/control/address.hpp>
 #include <rtrain/process/os/descriptor.hpp>
 
 #include <boost/json/object.hpp>
@@ -99,25 +100,14 @@ private:
     std::string text_;
 };
 
-[[nodiscard]] inline sockaddr_un address_of(const std::filesystem::path& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const std::string text = path.string();
-    if (text.size() >= sizeof address.sun_path) {
-        errno = ENAMETOOLONG;
-        throw socket_error("reach");
-    }
-    std::memcpy(static_cast<void*>(address.sun_path), text.c_str(), text.size() + 1);
-    return address;
-}
-
 /// Accepts the connections of one trial. Its destructor removes the path.
 class TrialChannelListener {
 public:
     explicit TrialChannelListener(std::filesystem::path path)
         : path_(std::move(path)), socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
         ::unlink(path_.c_str());
-        const sockaddr_un address = address_of(path_);
+        const launch::UnixPath place(path_);
+        const sockaddr_un address = place.address();
         constexpr int backlog = 8;
         if (::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
                 0 ||
@@ -143,7 +133,8 @@ private:
 /// Connects to the search. Throws LaunchError [RT-L8].
 [[nodiscard]] inline LineConnection connect_to_search(const std::filesystem::path& path) {
     process::Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const sockaddr_un address = address_of(path);
+    const launch::UnixPath place(path);
+    const sockaddr_un address = place.address();
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
         throw socket_error("reach");
     }
