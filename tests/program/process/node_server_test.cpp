@@ -6,13 +6,13 @@
 #include <rtrain/program/process/preload_socket.hpp>
 #include <rtrain/program/process/run_lease.hpp>
 
+#include <boost/system/system_error.hpp>
 #include <doctest/doctest.h>
 
 #include <chrono>
 #include <csignal>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -40,7 +40,7 @@ TEST_CASE("RunLease.ends_with_its_owner") {
         CHECK(::poll(&end, 1, limit_ms) == 1);
         CHECK(RunLease::has_ended(*held));
     }
-    CHECK_THROWS_AS((void)RunLease::hold(address), std::system_error);
+    CHECK_THROWS_AS((void)RunLease::hold(address), boost::system::system_error);
 }
 
 TEST_CASE("PreloadSocket.a_name_is_free_after_its_listener") {
