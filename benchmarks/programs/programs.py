@@ -84,7 +84,9 @@ def notes_of(words, limit, **variables):
 def parts(notes, began):
     """Seconds from `began` to the next all-reduce: to the start of the last rank, its imports, and the rest. Empty if
     there was none."""
-    last = {what: when for what, when in sorted(notes, key=lambda note: note[1]) if when > began}
+    tick = 0.01  # of the time at which a process was started
+    last = {what: when for what, when in sorted(notes, key=lambda note: note[1])
+            if when > began - (tick if what == "started" else 0)}
     if "all_reduce" not in last:
         return []
     times = [began, last["started"], last["imported"], last["all_reduce"]]
@@ -131,12 +133,12 @@ def restart(words, limit):
 
 
 @contextlib.contextmanager
-def sleeping(words):
-    """A run whose ranks sleep after an all-reduce."""
+def sleeping(words, after="all_reduce", count=1, **variables):
+    """A run whose ranks sleep after step.py has noted `after`."""
     with tempfile.NamedTemporaryFile("r") as times:
-        run = subprocess.Popen(words, env=environment(times.name, WAIT="1000"), stdout=subprocess.DEVNULL,
+        run = subprocess.Popen(words, env=environment(times.name, WAIT="1000", **variables), stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
-        while "all_reduce" not in pathlib.Path(times.name).read_text() and run.poll() is None:
+        while pathlib.Path(times.name).read_text().count(after) < count and run.poll() is None:
             time.sleep(0.1)
     time.sleep(2)  # the other ranks sleep, too
     yield run.pid
@@ -153,9 +155,9 @@ def is_tool(process, tool):
     return os.path.samefile(f"/proc/{process}/exe", tool)
 
 
-def memory_of_ranks(words):
+def memory_of_ranks(words, **sleep):
     """MB (Pss) of the ranks, and of the server that has forked them."""
-    with sleeping(words) as run:
+    with sleeping(words, **sleep) as run:
         return pss_kb([process for process in descendants(run) if not is_tool(process, words[0])]) / 1e3
 
 
@@ -225,7 +227,9 @@ def main():
             print_parts(f"SIGKILL to the next all-reduce, {name}, {len(found)} of {kills[name]} recovered", found)
         pss, percent = cost(words["rtrain"], given.ranks)
         for name in ("rtrain", "rtrain --preload"):
-            print(f"memory of {given.ranks} ranks, {name}: {memory_of_ranks(words[name]):.0f} MB (Pss)")
+            print(f"memory of {given.ranks} ranks, {name}: {memory_of_ranks(words[name]):.0f} MB (Pss) after an all-reduce")
+            imported = memory_of_ranks(words[name], after="imported", count=given.ranks, IMPORTS_ONLY="1")
+            print(f"    after the imports: {imported:.0f} MB")
     print(f"driver and parents: {pss:.0f} KB (Pss) per rank, {percent:.2f} % of a core")
     return 0
 

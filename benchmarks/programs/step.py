@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of programs.py: each rank writes when its process was started and when its imports ended, rank 0 when its
 first all-reduce did. With KILL, rank 1 kills itself then, in the first start. With WAIT, each rank sleeps for so many
-seconds."""
+seconds; with IMPORTS_ONLY, instead of the all-reduce."""
 import os
 import signal
 import time
@@ -26,6 +26,8 @@ def note(what, seconds):
 
 note("started", started())
 note("imported", IMPORTED)
+if "IMPORTS_ONLY" in os.environ:
+    time.sleep(float(os.environ["WAIT"]))
 dist.init_process_group("gloo")
 dist.all_reduce(torch.ones(1))
 if dist.get_rank() == 0:

@@ -107,7 +107,7 @@ class Preload(Python):
         run = self.run_tool("-n", "2", "--preload", "slow,busy", script)
         self.check(run, 0, "busy has started threads")
         self.assertEqual(2, run.out.count("ran 1"))
-        self.check(self.run_tool("-n", "1", "--preload", "slow", "--no-python", "true"), 1, "RT-E63")
+        self.check(self.run_tool("-n", "1", "--preload", "slow", "--no-python", "true"), 2, "RT-E63")
         self.check(self.run_tool("-n", "1", "--preload", "slow,", script), 2, "names of Python modules")
 
     def test_the_server_needs_the_module(self):

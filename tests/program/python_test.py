@@ -21,7 +21,7 @@ from run_test import Run, wait_until
 
 MODULE = run_test.HERE.parent.parent / "examples/python"
 
-# Saves a chain of numbers, with one file per rank; `returned` has the last epoch whose report has returned.
+# Saves a chain of numbers, with one file per rank; `called` and `returned` have the epoch of rank 0's last report.
 EPOCHS = """
     import json, os, pathlib, tempfile
     import rtrain
@@ -42,9 +42,10 @@ EPOCHS = """
     for epoch in range(start, rtrain.get_config().get("epochs", 1 << 40)):
         chain = (chain * 6364136223846793005 + 1442695040888963407) % 2**64
         with tempfile.TemporaryDirectory() as directory:
+            pathlib.Path(directory, f"rank-{rank}").write_text(str(epoch))
             if rank == 0:
                 pathlib.Path(directory, "state.json").write_text(json.dumps({"epoch": epoch, "chain": chain}))
-            pathlib.Path(directory, f"rank-{rank}").write_text(str(epoch))
+                replace("called", str(epoch))
             rtrain.report({"epoch": epoch, "loss": chain / 2**64}, checkpoint=rtrain.Checkpoint.from_directory(directory))
         if rank == 0:
             replace("returned", str(epoch))
@@ -350,8 +351,9 @@ class Commits(Python):
         checkpoints = lambda: {path.name for path in run.glob("checkpoint_*")}  # noqa: E731
         size = lambda: os.path.getsize(run / "result.json")  # noqa: E731
         returned = lambda: (self.directory / "returned").read_text()  # noqa: E731
-        return {"staging": lambda: bool(staging()),
-                "lists": lambda: any(path.glob(".rtrain-list-*") for path in staging()),
+        called = lambda: (self.directory / "called").read_text()  # noqa: E731
+        return {"call": self.change_of(called), "staging": lambda: bool(staging()),
+                "lists": lambda: any(list(path.glob(".rtrain-list-*")) for path in staging()),
                 "line": self.change_of(size), "commit": self.change_of(checkpoints), "return": self.change_of(returned)}
 
     def change_of(self, value):

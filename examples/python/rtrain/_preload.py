@@ -16,6 +16,7 @@ import runpy
 import select
 import signal
 import socket
+import struct
 import sys
 import types
 import warnings
@@ -29,6 +30,7 @@ class Work(NamedTuple):
     words: List[str]  # after the interpreter
     variables: Dict[str, str]
     directory: str
+    parent: int  # `rtrain exec`
 
 
 class _Rank:
@@ -103,6 +105,9 @@ def _import(names: List[str], script: str) -> Optional[str]:
 def _receive(connection: socket.socket) -> "tuple[Work, List[int]]":
     """A request: its size, then the directory, the number of words, the words and the variables, each ended by a null;
     with the standard streams and, perhaps, the module's socket."""
+    sender, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if user != os.geteuid():
+        raise PermissionError
     data, files, _, _ = socket.recv_fds(connection, 1 << 16, 4)
     while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:8], "little"):
         more = connection.recv(1 << 16)
@@ -112,7 +117,7 @@ def _receive(connection: socket.socket) -> "tuple[Work, List[int]]":
     fields = [os.fsdecode(field) for field in data[8:].split(b"\0")[:-1]]
     count = int(fields[1])
     words, settings = fields[2:2 + count], fields[2 + count:]
-    return Work(words, dict(setting.split("=", 1) for setting in settings), fields[0]), files
+    return Work(words, dict(setting.split("=", 1) for setting in settings), fields[0], sender), files
 
 
 def _become_rank(work: Work, files: List[int], server: int) -> None:
@@ -121,6 +126,8 @@ def _become_rank(work: Work, files: List[int], server: int) -> None:
     if os.getppid() != server:
         os._exit(127)
     os.setpgid(0, 0)
+    with contextlib.suppress(ProcessLookupError):
+        os.sched_setaffinity(0, os.sched_getaffinity(work.parent))  # its launcher may have bound it
     for number, file in enumerate(files[:3]):
         os.dup2(file, number)
         os.close(file)

@@ -28,6 +28,8 @@ struct ProgramPlan {
     std::string directory{};          ///< of the run
     std::string checkpoint{};         ///< path of the one to resume from; empty: none
     std::string preload{};            ///< path of the preload server's socket; empty: none
+    std::string lease{};              ///< of a RunLease: each node has a server; `preload` its name
+    std::vector<std::string> modules{}; ///< that those servers import
 
     bool operator==(const ProgramPlan&) const = default;
 
@@ -43,7 +45,9 @@ struct ProgramPlan {
                                 {"hosts", boost::json::array(hosts.begin(), hosts.end())},
                                 {"directory", directory},
                                 {"checkpoint", checkpoint},
-                                {"preload", preload}});
+                                {"preload", preload},
+                                {"lease", lease},
+                                {"modules", boost::json::array(modules.begin(), modules.end())}});
     }
 
     /// Throws std::exception for a text that text() cannot have written.
@@ -60,12 +64,16 @@ struct ProgramPlan {
                          .gpus = object.at("gpus").to_number<double>(),
                          .directory = std::string(object.at("directory").as_string()),
                          .checkpoint = std::string(object.at("checkpoint").as_string()),
-                         .preload = std::string(object.at("preload").as_string())};
+                         .preload = std::string(object.at("preload").as_string()),
+                         .lease = std::string(object.at("lease").as_string())};
         for (const auto& port : object.at("ports").as_array()) {
             plan.ports.push_back(port.to_number<int>());
         }
         for (const auto& host : object.at("hosts").as_array()) {
             plan.hosts.emplace_back(host.as_string());
+        }
+        for (const auto& module : object.at("modules").as_array()) {
+            plan.modules.emplace_back(module.as_string());
         }
         return plan;
     }

@@ -5,6 +5,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/process/os/environment.hpp>
+#include <rtrain/program/process/preload_server.hpp>
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/program/program_path.hpp>
 #include <rtrain/storage/file/mapping.hpp>
@@ -47,7 +48,7 @@ inline void require_no_rank() {
     }
 }
 
-/// Throws ConfigError [RT-E5] to [RT-E7], [RT-E10], [RT-E11], [RT-E13].
+/// Throws ConfigError [RT-E5] to [RT-E7], [RT-E10], [RT-E11], [RT-E13], [RT-E63].
 inline void check_program(const ProgramOptions& options) {
     require_no_rank();
     if (options.command.empty() || options.command[0].empty()) {
@@ -57,6 +58,9 @@ inline void check_program(const ProgramOptions& options) {
     if (options.scaling.num_workers.is_elastic() && std::getenv("MASTER_PORT") != nullptr) {
         throw ConfigError("RT-E13", "MASTER_PORT is set, but the number of ranks is a range, whose "
                                     "starts each get a new port; unset it");
+    }
+    if (!options.preload.empty()) {
+        (void)preloadable_script(options.command);
     }
     if (!options.scaling.mpirun_args.empty()) { // each machine looks for itself
         return;

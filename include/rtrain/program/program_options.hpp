@@ -31,7 +31,7 @@ struct ProgramOptions {
     Config config{};
     /// Paths of data sets by name, as JSON in the variable RTRAIN_DATASETS of each rank.
     std::map<std::string, std::string> datasets{};
-    /// Python modules that a server imports once, for all ranks and restarts on this machine: it
+    /// Python modules that a server on each machine imports once, for all ranks and restarts: it
     /// forks ranks, which run the script. Needs the Python module rtrain.
     std::vector<std::string> preload{};
 };

@@ -85,7 +85,7 @@ RTRAIN_DOOR ProgramEnd run_program(ProgramOptions options) {
                            .scaling = options.scaling,
                            .failure = options.run.failure,
                            .logs = &logs,
-                           .when_over = [&] { program.remove_directory(); }});
+                           .when_over = [&] { program.clean_up(); }});
     const launch::RunEnd end = driver.run();
     ProgramEnd result{.run = book.directory().location().path};
     if (end.failure) {

@@ -9,6 +9,7 @@
 #include <rtrain/launch/supervise/program.hpp>
 #include <rtrain/program/held_ports.hpp>
 #include <rtrain/program/process/preload_server.hpp>
+#include <rtrain/program/process/run_lease.hpp>
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/program/rank_parent.hpp>
 #include <rtrain/program/report/rank_calls.hpp>
@@ -30,8 +31,11 @@ public:
     /// The task; this object outlives it.
     [[nodiscard]] launch::Task task();
 
-    /// Call after the run: from then on, a signal may end this process.
-    void remove_directory() { directory_.reset(); }
+    /// Call after the run: ends what is left of it. From then on, a signal may end this process.
+    void clean_up() {
+        lease_.reset();
+        directory_.reset();
+    }
 
     /// The exit code of the first rank that failed in the last start, or 128 + its signal; 0 if
     /// none has reported one.
@@ -40,8 +44,8 @@ public:
     [[nodiscard]] std::vector<int> ended_well() const;
 
 private:
-    /// Starts the preload server, if there is none. Returns its socket; empty: without one.
-    [[nodiscard]] std::string preload(const RankPlace& place, const ProgramPlan& plan);
+    /// Adds a preload server for this start. Starts it, if there is none and it is on this machine.
+    void preload(ProgramPlan& plan, const launch::LaunchRequest& start);
     [[nodiscard]] launch::LaunchEnvironment prepare(const launch::LaunchRequest& start);
     void keep(const std::string& text);
     [[nodiscard]] std::optional<std::string> result() const;
@@ -51,7 +55,9 @@ private:
     RunBook& book_;
     std::optional<RankCalls> calls_;                     ///< of the current start
     std::optional<storage::ProcessDirectory> directory_; ///< of the control socket
-    std::optional<PreloadServer> preload_;
+    std::optional<PreloadServer> preload_; ///< of ranks on this machine
+    std::string preload_name_;             ///< of the servers on other machines
+    std::optional<RunLease> lease_;        ///< which they hold
     HeldPorts ports_;                   ///< of the current start
     std::map<int, RankEnding> endings_; ///< by rank
     int first_failed_ = 0;

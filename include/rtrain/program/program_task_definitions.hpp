@@ -7,14 +7,18 @@
 #include <rtrain/base/json.hpp>
 #include <rtrain/launch/supervise/host_list.hpp>
 #include <rtrain/process/os/child.hpp>
+#include <rtrain/process/os/token.hpp>
 #include <rtrain/program/place.hpp>
 #include <rtrain/program/plan.hpp>
+#include <rtrain/program/process/preload_socket.hpp>
 #include <rtrain/program/program_path.hpp>
 #include <rtrain/program/program_task.hpp>
 #include <rtrain/program/rank_environment.hpp>
 #include <rtrain/storage/file/temporary.hpp>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 namespace rtrain::program {
@@ -77,8 +81,8 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
             plan.hosts.push_back(launch::without_user(host.name));
         }
     }
-    if (!start.remote) {
-        plan.preload = preload({.size = start.ranks, .local_size = start.ranks}, plan);
+    if (!options_.preload.empty()) {
+        preload(plan, start);
     }
     launch::LaunchEnvironment given{.variables = options_.environment,
                                     .directory = directory_->path()};
@@ -97,19 +101,34 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
     return given;
 }
 
-RTRAIN_DOOR std::string ProgramTask::preload(const RankPlace& place, const ProgramPlan& plan) {
-    if (options_.preload.empty()) {
-        return "";
+RTRAIN_DOOR void ProgramTask::preload(ProgramPlan& plan, const launch::LaunchRequest& start) {
+    if (start.remote) {
+        if (!lease_) {
+            constexpr std::size_t bytes = 16;
+            preload_name_ = "rtrain-preload-" + launch::control::random_text(bytes);
+            lease_.emplace(plan.hosts);
+        }
+        lease_->accept();
+        plan.preload = preload_name_;
+        plan.lease = lease_->address();
+        plan.modules = options_.preload;
+        return;
     }
+    plan.preload = directory_->path() / "preload";
     if (!preload_ || preload_->has_ended()) {
         Variables variables =
-            rank_environment(place, {.meeting = Meeting::none, .threads = plan.threads});
+            rank_environment({.size = start.ranks, .local_size = start.ranks},
+                             {.meeting = Meeting::none, .threads = plan.threads});
         variables.insert(options_.environment.begin(), options_.environment.end());
         std::vector<std::string> command = options_.command;
         command[0] = path_of_program(command[0]);
-        preload_.emplace(command, options_.preload, directory_->path(), variables);
+        auto listener = PreloadListener::at(plan.preload);
+        if (!listener) {
+            throw LaunchError("RT-L7", detail::concat("cannot listen on ", plan.preload, ": ",
+                                                      std::strerror(errno)));
+        }
+        preload_.emplace(command, options_.preload, *std::move(listener), variables);
     }
-    return preload_->path();
 }
 
 RTRAIN_DOOR void ProgramTask::keep(const std::string& text) {

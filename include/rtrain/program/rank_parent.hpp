@@ -49,6 +49,8 @@ private:
 
     /// Without a driver: mpirun, srun or a person has started the ranks.
     void choose_address();
+    /// On several machines with --preload: starts this one's server, unless another rank has.
+    void start_node_server();
     /// With a driver: joins it.
     void connect();
     /// On several machines: the ranks exchange their addresses through the driver.

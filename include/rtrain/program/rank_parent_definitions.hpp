@@ -12,9 +12,13 @@
 #include <rtrain/launch/control/own_address.hpp>
 #include <rtrain/launch/supervise/failure_policy.hpp>
 #include <rtrain/launch/supervise/launcher.hpp>
+#include <rtrain/process/os/machine.hpp>
 #include <rtrain/process/os/processor_time.hpp>
 #include <rtrain/process/stdio/standard_streams.hpp>
 #include <rtrain/program/meeting_point.hpp>
+#include <rtrain/program/process/awaited_signals.hpp>
+#include <rtrain/program/process/node_server.hpp>
+#include <rtrain/program/process/preload_socket.hpp>
 #include <rtrain/program/program_path.hpp>
 #include <rtrain/program/rank_environment.hpp>
 #include <rtrain/program/rank_parent.hpp>
@@ -23,7 +27,6 @@
 #include <boost/asio/io_context.hpp>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -31,9 +34,6 @@
 #include <thread>
 #include <utility>
 
-#include <poll.h>
-#include <signal.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,41 +53,6 @@ RTRAIN_DOOR RankEnding RankEnding::parse(const std::string& text) {
 }
 
 namespace internal {
-
-/// Signals that the parent waits for; it forwards all but SIGCHLD.
-[[nodiscard]] inline sigset_t awaited_signals() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
-        sigaddset(&set, signal);
-    }
-    return set;
-}
-
-/// Receives these signals, which are blocked.
-class AwaitedSignals {
-public:
-    AwaitedSignals() {
-        const sigset_t set = awaited_signals();
-        descriptor_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    }
-    AwaitedSignals(const AwaitedSignals&) = delete;
-    AwaitedSignals& operator=(const AwaitedSignals&) = delete;
-    ~AwaitedSignals() { ::close(descriptor_); }
-
-    /// The next signal; 0 on timeout, or once `other` is readable.
-    [[nodiscard]] int next(int other, std::chrono::milliseconds limit) const {
-        std::array<pollfd, 2> awaited{{{descriptor_, POLLIN, 0}, {other, POLLIN, 0}}};
-        (void)::poll(awaited.data(), awaited.size(), static_cast<int>(limit.count()));
-        signalfd_siginfo received{};
-        return ::read(descriptor_, &received, sizeof received) == sizeof received
-                   ? static_cast<int>(received.ssi_signo)
-                   : 0;
-    }
-
-private:
-    int descriptor_ = -1;
-};
 
 /// Removes the directories of a driver that was killed. Its connections end shortly before it does.
 inline void sweep_after_driver() noexcept {
@@ -111,10 +76,10 @@ RTRAIN_DOOR RankParent::RankParent(std::vector<std::string> words)
 
 RTRAIN_DOOR int RankParent::run() {
     const pid_t launcher = ::getppid();
-    const sigset_t awaited = internal::awaited_signals();
-    ::sigprocmask(SIG_BLOCK, &awaited, nullptr);
+    AwaitedSignals::block();
     try {
         if (has_driver_) {
+            start_node_server();
             connect();
         } else {
             choose_address();
@@ -152,6 +117,25 @@ RTRAIN_DOOR void RankParent::choose_address() {
     }
     plan_.address = of_srun->address;
     plan_.ports = {of_srun->port};
+}
+
+RTRAIN_DOOR void RankParent::start_node_server() {
+    if (plan_.lease.empty()) {
+        return;
+    }
+    plan_.preload = NodeServer::address_for(plan_.preload);
+    NodeServer server{
+        .address = plan_.preload,
+        .lease = plan_.lease,
+        .command = words_,
+        .modules = plan_.modules,
+        .variables = rank_environment(place_, {.meeting = Meeting::none, .threads = plan_.threads})};
+    try {
+        server.command[0] = path_of_program(words_[0]);
+    } catch (const ConfigError&) { // start() throws it, too, and the driver gets it
+        return;
+    }
+    server.start();
 }
 
 RTRAIN_DOOR void RankParent::connect() {
@@ -226,21 +210,25 @@ RTRAIN_DOOR bool RankParent::start_forked(const Variables& variables) {
     if (plan_.preload.empty()) {
         return false;
     }
+    const std::string node = plan_.lease.empty() ? "" : storage::host_name() + ": ";
     try {
-        process_.emplace(ForkedRank(plan_.preload, {.words = {words_.begin() + 1, words_.end()},
-                                                    .settings = launch::environment_with(variables),
-                                                    .module = module_.other_end()}));
+        process_.emplace(ForkedRank(connect_to_preload(plan_.preload),
+                                    {.words = {words_.begin() + 1, words_.end()},
+                                     .settings = launch::environment_with(variables),
+                                     .module = module_.other_end()}));
         return true;
     } catch (const ForkedRank::Refused& refused) {
         if (place_.local_rank == 0) {
-            console::warn("ranks start without --preload: %s", refused.why.c_str());
+            console::warn("%sranks start without --preload: %s", node.c_str(), refused.why.c_str());
         }
         return false;
+    } catch (const ConfigError& error) {
+        throw ConfigError(error.code(), node + error.message());
     }
 }
 
 RTRAIN_DOOR int RankParent::wait() {
-    const internal::AwaitedSignals awaited;
+    const AwaitedSignals awaited;
     while (!process_->has_ended() || was_hung_) { // then the driver ends this process
         constexpr std::chrono::seconds interval{1};
         const int signal = awaited.next(was_hung_ ? -1 : process_->end(), interval);

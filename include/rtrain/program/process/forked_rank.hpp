@@ -5,7 +5,6 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/text/number_in.hpp>
-#include <rtrain/launch/control/address.hpp>
 #include <rtrain/process/os/descriptor.hpp>
 #include <rtrain/process/os/send_all.hpp>
 
@@ -16,15 +15,14 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace rtrain::program {
@@ -43,14 +41,10 @@ public:
         std::string why;
     };
 
-    /// Waits until the server at the socket `path` has forked the rank, with this process's
-    /// directory and standard streams. Throws Refused, and ConfigError [RT-E62].
-    ForkedRank(const std::string& path, const Request& request)
-        : server_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        const launch::UnixPath place(path);
-        const sockaddr_un address = place.address();
-        const auto* const there = reinterpret_cast<const sockaddr*>(&address); // NOLINT
-        if (::connect(server_.get(), there, sizeof address) != 0 || !send(request)) {
+    /// Waits until a server has forked the rank, with this process's directory and standard
+    /// streams. `server`: from connect_to_preload(). Throws Refused, and ConfigError [RT-E62].
+    ForkedRank(process::Descriptor server, const Request& request) : server_(std::move(server)) {
+        if (server_.get() < 0 || !send(request)) {
             throw gone();
         }
         const std::string answer = line();

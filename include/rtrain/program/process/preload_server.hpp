@@ -5,33 +5,32 @@
 #pragma once
 
 #include <rtrain/base/compiled.hpp>
+#include <rtrain/program/process/preload_socket.hpp>
 #include <rtrain/program/process/rank_process.hpp>
 
-#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
 namespace rtrain::program {
 
+/// The script of a Python command; empty for a module. Throws ConfigError [RT-E63] if it is neither.
+[[nodiscard]] std::string preloadable_script(const std::vector<std::string>& command);
+
 class PreloadServer {
 public:
-    /// `command`: of the ranks; its first word is a path. `directory`: of the socket. `variables`:
-    /// of the ranks, as far as they are the same. The server imports while ranks start, and answers
-    /// them if an import fails. Throws ConfigError [RT-E63] unless it is a Python script or module.
+    /// `command`: of the ranks, checked by preloadable_script(); its first word is a path.
+    /// `variables`: of the ranks, as far as they are the same. The server imports while ranks
+    /// start, and answers them if an import fails.
     PreloadServer(const std::vector<std::string>& command, const std::vector<std::string>& modules,
-                  const std::filesystem::path& directory,
-                  const std::map<std::string, std::string>& variables);
+                  PreloadListener listener, const std::map<std::string, std::string>& variables);
     PreloadServer(const PreloadServer&) = delete;
     PreloadServer& operator=(const PreloadServer&) = delete;
     ~PreloadServer() { process_.kill(); }
 
-    /// Where ranks ask for their process.
-    [[nodiscard]] const std::string& path() const noexcept { return path_; }
     [[nodiscard]] bool has_ended() const { return process_.has_ended(); }
 
 private:
-    std::string path_;
     RankProcess process_; ///< ends with this object
 };
 
