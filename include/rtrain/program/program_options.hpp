@@ -3,11 +3,13 @@
 /// Options of a ProgramTrainer. Cost tier 1: std and Boost.JSON.
 #pragma once
 
+#include <rtrain/checkpoint/checkpoint.hpp>
 #include <rtrain/config/config.hpp>
 #include <rtrain/config/config_value.hpp>
 #include <rtrain/program/rendezvous.hpp>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,8 @@ struct ProgramOptions {
     Config config{};
     /// Paths of data sets by name, as JSON in the variable RTRAIN_DATASETS of each rank.
     std::map<std::string, std::string> datasets{};
+    /// A checkpoint for get_checkpoint() while the run has none of its own.
+    std::optional<Checkpoint> resume_from{};
     /// Python modules that a server imports once, for all ranks and restarts on this machine: it
     /// forks ranks, which run the script. Needs the Python module rtrain.
     std::vector<std::string> preload{};

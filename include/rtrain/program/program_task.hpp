@@ -8,7 +8,7 @@
 #include <rtrain/base/failure.hpp>
 #include <rtrain/launch/supervise/program.hpp>
 #include <rtrain/program/held_ports.hpp>
-#include <rtrain/program/process/preload_server.hpp>
+#include <rtrain/program/process/preload_service.hpp>
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/program/rank_parent.hpp>
 #include <rtrain/program/report/rank_calls.hpp>
@@ -16,6 +16,7 @@
 #include <rtrain/storage/file/process_directory.hpp>
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,8 +25,10 @@ namespace rtrain::program {
 
 class ProgramTask {
 public:
-    /// `options`, whose run has a name, and its `book` outlive it.
-    ProgramTask(const ProgramOptions& options, RunBook& book);
+    /// `options`, whose run has a name, and its `book` outlive it. `preload`: shared with other
+    /// runs; null: its own.
+    ProgramTask(const ProgramOptions& options, RunBook& book,
+                std::shared_ptr<PreloadService> preload);
 
     /// The task; this object outlives it.
     [[nodiscard]] launch::Task task();
@@ -40,8 +43,10 @@ public:
     [[nodiscard]] std::vector<int> ended_well() const;
 
 private:
-    /// Starts the preload server, if there is none. Returns its socket; empty: without one.
+    /// Returns the socket of the preload server; empty: without one.
     [[nodiscard]] std::string preload(const RankPlace& place, const ProgramPlan& plan);
+    /// Where the ranks start from; empty: from the beginning.
+    [[nodiscard]] std::string checkpoint() const;
     [[nodiscard]] launch::LaunchEnvironment prepare(const launch::LaunchRequest& start);
     void keep(const std::string& text);
     [[nodiscard]] std::optional<std::string> result() const;
@@ -51,7 +56,7 @@ private:
     RunBook& book_;
     std::optional<RankCalls> calls_;                     ///< of the current start
     std::optional<storage::ProcessDirectory> directory_; ///< of the control socket
-    std::optional<PreloadServer> preload_;
+    std::shared_ptr<PreloadService> preload_;
     HeldPorts ports_;                   ///< of the current start
     std::map<int, RankEnding> endings_; ///< by rank
     int first_failed_ = 0;

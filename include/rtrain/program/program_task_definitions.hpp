@@ -19,9 +19,13 @@
 
 namespace rtrain::program {
 
-RTRAIN_DOOR ProgramTask::ProgramTask(const ProgramOptions& options, RunBook& book)
-    : options_(options), book_(book) {
+RTRAIN_DOOR ProgramTask::ProgramTask(const ProgramOptions& options, RunBook& book,
+                                     std::shared_ptr<PreloadService> preload)
+    : options_(options), book_(book), preload_(std::move(preload)) {
     directory_.emplace(storage::temporary_directory(), "rtrain");
+    if (!preload_) {
+        preload_ = std::make_shared<PreloadService>(directory_->path());
+    }
 }
 
 RTRAIN_DOOR bool ProgramTask::uses_mpi() const noexcept {
@@ -70,7 +74,7 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
                      .threads = scaling.threads_per_worker,
                      .gpus = scaling.use_gpu ? scaling.gpus_per_worker : 0,
                      .directory = book_.directory().location().path,
-                     .checkpoint = book_.newest() ? book_.newest()->path.string() : ""};
+                     .checkpoint = checkpoint()};
     if (start.remote) {
         for (const launch::Host& host :
              launch::hosts_of(launch::read_host_arguments(scaling.mpirun_args))) {
@@ -97,19 +101,21 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
     return given;
 }
 
+RTRAIN_DOOR std::string ProgramTask::checkpoint() const {
+    const auto& from = book_.newest() ? book_.newest() : options_.resume_from;
+    return from ? from->path.string() : "";
+}
+
 RTRAIN_DOOR std::string ProgramTask::preload(const RankPlace& place, const ProgramPlan& plan) {
     if (options_.preload.empty()) {
         return "";
     }
-    if (!preload_ || preload_->has_ended()) {
-        Variables variables =
-            rank_environment(place, {.meeting = Meeting::none, .threads = plan.threads});
-        variables.insert(options_.environment.begin(), options_.environment.end());
-        std::vector<std::string> command = options_.command;
-        command[0] = path_of_program(command[0]);
-        preload_.emplace(command, options_.preload, directory_->path(), variables);
-    }
-    return preload_->path();
+    Variables variables =
+        rank_environment(place, {.meeting = Meeting::none, .threads = plan.threads});
+    variables.insert(options_.environment.begin(), options_.environment.end());
+    std::vector<std::string> command = options_.command;
+    command[0] = path_of_program(command[0]);
+    return preload_->path(command, options_.preload, variables);
 }
 
 RTRAIN_DOOR void ProgramTask::keep(const std::string& text) {

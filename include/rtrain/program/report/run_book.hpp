@@ -63,6 +63,9 @@ public:
     RunBook(const RunBook&) = delete;
     RunBook& operator=(const RunBook&) = delete;
 
+    /// Adds an observer. Call before the run starts.
+    void add(std::shared_ptr<track::Observer> observer) { observers_.add(std::move(observer)); }
+
     /// Call before each start of the ranks, after all earlier ones have ended: resumes after the
     /// newest intact checkpoint that is not in `skip`. Throws CheckpointError [RT-K1, RT-K2],
     /// StorageError.
