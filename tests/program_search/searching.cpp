@@ -4,9 +4,9 @@
 //
 //   searching <options> <command>...
 //
-// The options are JSON: "metric", "scheduler" ("asha" or "pbt"), "samples", "at_once", "ranks",
-// "restarts", "preload", "cleanup_s", "require_metric", "iterations", and "space", values of a grid
-// by name. NaN is the text "NaN".
+// The options are JSON: "metric", "storage", "scheduler" ("asha" or "pbt"), "samples", "at_once",
+// "ranks", "restarts", "preload", "cleanup_s", "require_metric", "iterations", and "space", values
+// of a grid by name. NaN is the text "NaN".
 #include <rtrain/base/json.hpp>
 #include <rtrain/program/program_trainer.hpp>
 #include <rtrain/tune/schedule/asha.hpp>
@@ -75,7 +75,7 @@ TunerOptions search_of(const Given& given) {
                                   .force_trial_cleanup_s = given.number("cleanup_s", 600),
                                   .require_metric = given.count("require_metric", 0) == 1},
                          .run = {.name = "search",
-                                 .storage_path = "results",
+                                 .storage_path = given.text("storage", "results"),
                                  .failure = {.max_failures = given.count("restarts", 0)}},
                          .resources_per_trial = {.cpus = 0.25}};
     if (const int most = given.count("iterations", 0); most > 0) {

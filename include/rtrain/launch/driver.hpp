@@ -9,7 +9,6 @@
 #include <rtrain/config/config.hpp>
 #include <rtrain/console/screen.hpp>
 #include <rtrain/journal/rank_logs.hpp>
-#include <rtrain/launch/logged_task.hpp>
 #include <rtrain/launch/supervise/supervisor.hpp>
 #include <rtrain/process/preemption/preemption_signals.hpp>
 #include <rtrain/process/preemption/saved_signal_handlers.hpp>
@@ -29,6 +28,30 @@
 #include <utility>
 
 namespace rtrain::launch {
+
+/// The same task, whose ranks' lines go to `logs`, too, which outlive it; each start begins new
+/// ones.
+[[nodiscard]] inline Task logged(Task task, track::RankLogs& logs) {
+    task.prepare = [&logs, prepare = std::move(task.prepare)](const LaunchRequest& start) {
+        logs.begin();
+        return prepare(start);
+    };
+    task.heard = [&logs, heard = std::move(task.heard)](OutputStream stream, const RankLine& line) {
+        logs.add(line.rank, stream, line.text);
+        if (heard) {
+            heard(stream, line);
+        }
+    };
+    task.on_restart = [&logs, on_restart = std::move(task.on_restart)] {
+        on_restart();
+        logs.begin();
+    };
+    task.on_run = [&logs, on_run = std::move(task.on_run)](const std::string& run) {
+        on_run(run);
+        logs.begin();
+    };
+    return task;
+}
 
 struct DriverOptions {
     Task task;

@@ -33,7 +33,7 @@ struct ProgramOptions {
     Config config{};
     /// Paths of data sets by name, as JSON in the variable RTRAIN_DATASETS of each rank.
     std::map<std::string, std::string> datasets{};
-    /// A checkpoint for get_checkpoint() while the run has none of its own.
+    /// The checkpoint that get_checkpoint() returns until the run has its own.
     std::optional<Checkpoint> resume_from{};
     /// Python modules that a server imports once, for all ranks and restarts on this machine: it
     /// forks ranks, which run the script. Needs the Python module rtrain.

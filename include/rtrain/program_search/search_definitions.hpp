@@ -10,10 +10,10 @@
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/program/program_run.hpp>
 #include <rtrain/program_search/search.hpp>
-#include <rtrain/program_search/trial_options.hpp>
 #include <rtrain/program_search/trials.hpp>
+#include <rtrain/tune/controller/generations.hpp>
+#include <rtrain/tune/processes/trial_task.hpp>
 #include <rtrain/tune/resources/this_machine.hpp>
-#include <rtrain/tune/threads/start_over.hpp>
 #include <rtrain/tune/threads/trial.hpp>
 
 #include <boost/json/array.hpp>
@@ -23,9 +23,40 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace rtrain::detail {
+
+/// The program's options, changed by the trial's configuration. "scaling/x" sets an option of
+/// ScalingConfig, "datasets/x" a path of ProgramOptions::datasets; all else is merged into
+/// ProgramOptions::config, object by object. Throws ConfigError [RT-U112] for an invalid name or
+/// value.
+[[nodiscard]] inline ProgramOptions program_of_trial(ProgramOptions options, const Config& config) {
+    for (const auto& item : config) {
+        const std::string_view key = item.key();
+        const auto* const several = item.value().if_object();
+        if (key == "scaling" && several != nullptr) {
+            for (const auto& option : *several) {
+                tune::internal::set_scaling(options.scaling, std::string(option.key()),
+                                            option.value());
+            }
+        } else if (key == "datasets" && several != nullptr) {
+            for (const auto& one : *several) {
+                if (!one.value().is_string()) {
+                    throw ConfigError("RT-U112",
+                                      concat("the space gives \"datasets/", std::string(one.key()),
+                                             "\" the value ", json::serialize(one.value()),
+                                             "; give the path of its files"));
+                }
+                options.datasets[std::string(one.key())] = one.value().as_string();
+            }
+        } else {
+            tune::internal::merge(options.config, Config{{key, item.value()}});
+        }
+    }
+    return options;
+}
 
 RTRAIN_DOOR ProgramSearch::ProgramSearch(TunerOptions options, const ProgramOptions& program)
     : TunerCore(begin_session(), without_datasets(std::move(options)),
@@ -53,7 +84,7 @@ RTRAIN_DOOR TunerCore::Work ProgramSearch::work(const ProgramOptions& program) c
     const auto trials = std::make_shared<tune::ProgramTrials>(options().tune.force_trial_cleanup_s,
                                                               !options().tune.metric.empty());
     const auto check = [&program](const Config& config) {
-        (void)program::complete(tune::trial_options(program, config));
+        (void)program::complete(program_of_trial(program, config));
     };
     return {.plan = [this, &program, check] { return plan_of_runs(program.run, check); },
             .each = each,
@@ -66,9 +97,9 @@ RTRAIN_DOOR TunerCore::Work ProgramSearch::work(const ProgramOptions& program) c
 
 RTRAIN_DOOR ProgramOptions ProgramSearch::options_of(const tune::Trial& trial,
                                                      const ProgramOptions& program) const {
-    ProgramOptions changed = tune::trial_options(program, trial.config());
+    ProgramOptions changed = program_of_trial(program, trial.config());
     changed.run = run_of_trial(program.run, trial.directory());
-    if (const std::string from = tune::internal::start_over(trial); !from.empty()) {
+    if (const std::string from = tune::internal::start_over(trial.assignment()); !from.empty()) {
         changed.resume_from = Checkpoint(from);
     }
     if (!trial.gpus().empty()) {

@@ -9,10 +9,10 @@
 #include <rtrain/config/stop.hpp>
 #include <rtrain/journal/observer.hpp>
 #include <rtrain/journal/report_lines.hpp>
-#include <rtrain/launch/logged_task.hpp>
+#include <rtrain/launch/driver.hpp>
 #include <rtrain/launch/supervise/lifetime.hpp>
 #include <rtrain/launch/supervise/supervisor.hpp>
-#include <rtrain/program/process/preload_service.hpp>
+#include <rtrain/program/process/preload_server.hpp>
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/program/program_run.hpp>
 #include <rtrain/tune/base/metric.hpp>
@@ -115,7 +115,7 @@ private:
 
     /// The same options, with the search as the only stop condition.
     ProgramOptions with_verdicts(ProgramOptions options) {
-        options.run.stop = stop::Condition([this](const Config& line) { return hear(line); });
+        options.run.stop = {stop::Condition([this](const Config& line) { return hear(line); })};
         return options;
     }
 

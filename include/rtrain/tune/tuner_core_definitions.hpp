@@ -33,7 +33,6 @@
 #include <rtrain/tune/record/trial_table.hpp>
 #include <rtrain/tune/resources/this_machine.hpp>
 #include <rtrain/tune/threads/trial_settings.hpp>
-#include <rtrain/tune/trial_judge.hpp>
 #include <rtrain/tune/tuner_core.hpp>
 
 #include <algorithm>

@@ -21,7 +21,7 @@
 
 namespace rtrain::launch {
 
-/// What is in front of the lines of a task.
+/// The beginning of the lines of a task.
 [[nodiscard]] inline std::string named(const std::string& task) {
     return task.empty() ? "" : detail::concat('[', task, "] ");
 }

@@ -9,7 +9,9 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rtrain::program {
@@ -33,6 +35,28 @@ public:
 private:
     std::string path_;
     RankProcess process_; ///< ends with this object
+};
+
+/// A server for the ranks of a run, or of several. Used by one thread, with which the server ends.
+class PreloadService {
+public:
+    /// `directory`: of the socket.
+    explicit PreloadService(std::filesystem::path directory) : directory_(std::move(directory)) {}
+
+    /// Starts a server if none runs. Returns where ranks ask for their process. Arguments and
+    /// errors are those of PreloadServer.
+    [[nodiscard]] const std::string& path(const std::vector<std::string>& command,
+                                          const std::vector<std::string>& modules,
+                                          const std::map<std::string, std::string>& variables) {
+        if (!server_ || server_->has_ended()) {
+            server_.emplace(command, modules, directory_, variables);
+        }
+        return server_->path();
+    }
+
+private:
+    std::filesystem::path directory_;
+    std::optional<PreloadServer> server_;
 };
 
 } // namespace rtrain::program

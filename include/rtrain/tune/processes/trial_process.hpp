@@ -12,12 +12,12 @@
 #include <rtrain/process/os/child.hpp>
 #include <rtrain/process/os/environment.hpp>
 #include <rtrain/storage/file/file.hpp>
+#include <rtrain/tune/controller/generations.hpp>
 #include <rtrain/tune/controller/trial_message.hpp>
 #include <rtrain/tune/processes/trial_channel.hpp>
 #include <rtrain/tune/processes/trial_child.hpp>
 #include <rtrain/tune/processes/trial_task.hpp>
 #include <rtrain/tune/resources/this_machine.hpp>
-#include <rtrain/tune/threads/start_over.hpp>
 #include <rtrain/tune/threads/trial.hpp>
 
 #include <algorithm>
@@ -161,7 +161,7 @@ private:
                 .directory = trial.directory().string(),
                 .config = trial.config(),
                 .known = known,
-                .resume_from = internal::start_over(trial),
+                .resume_from = internal::start_over(trial.assignment()),
                 .time_limit_s = trial.assignment().time_limit_s};
     }
 
