@@ -11,6 +11,7 @@
 #include <rtrain/program/program_checks.hpp>
 #include <rtrain/program/program_run.hpp>
 #include <rtrain/run/make_way.hpp>
+#include <rtrain/run/options/stop_check.hpp>
 
 #include <csignal>
 #include <utility>
@@ -54,6 +55,8 @@ RTRAIN_DOOR ProgramOptions complete(ProgramOptions options) {
     detail::check_storage(options.run);
     detail::check_failure_config(options.run.failure);
     detail::check_checkpoint_config(options.run.checkpoint);
+    detail::check_console(options.run.console);
+    detail::check_stop(options.run.stop);
     detail::check_run_name(options.run.name);
     check_program(options);
     require_json(options.config, "");
@@ -103,6 +106,7 @@ RTRAIN_DOOR ProgramEnd ProgramRun::end(const launch::RunEnd& end) {
 }
 
 RTRAIN_DOOR ProgramEnd run_program(ProgramOptions options) {
+    const console::ScopedLogSettings log(options.run.logging.level, options.run.logging.json);
     ProgramRun run(std::move(options));
     launch::Driver driver({.task = run.task(),
                            .scaling = run.options().scaling,
