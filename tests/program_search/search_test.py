@@ -111,10 +111,12 @@ class Mistakes(Searches):
         self.assertIn("killed by signal 9", run.trials[1]["error"])
         self.assertEqual([6, 2, 6], [trial["reports"] for trial in run.trials])
 
-    def test_an_exception_and_a_program_that_does_not_exist(self):
+    def test_an_exception(self):
         run = self.search("raise ValueError('bad luck')", space={"x": [1]})
         self.check(run, 0, "bad luck")
         self.assertIn("exited with code 1", run.trials[0]["error"])
+
+    def test_a_program_that_does_not_exist(self):
         run = self.end(self.start(tool=[run_test.TOOL, json.dumps({"space": {"x": [1]}}), "no-such-program"]))
         self.check(run, 1, "[RT-E5]")
 
