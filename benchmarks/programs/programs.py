@@ -195,8 +195,8 @@ def print_tool(tool):
     print(f"rtrain --version: least {least * 1e3:.1f} ms; the stripped tool: {size / 1e6:.2f} MB")
 
 
-def print_search(searching, trials, limit):
-    for name, preload in (("--preload torch", {"preload": "torch"}), ("without --preload", {})):
+def print_search(tool, searching, trials, limit):
+    for name, preload in (("--preload torch", {"preload": "torch", "tool": tool}), ("without --preload", {})):
         with tempfile.TemporaryDirectory() as storage:
             options = json.dumps({"space": {"x": list(range(trials))}, "at_once": 1, "storage": storage, **preload})
             _, notes = notes_of([searching, options, sys.executable, TRIAL], limit)
@@ -225,10 +225,10 @@ def main():
     arguments.add_argument("--limit", type=float, default=60, help="seconds for a run (60)")
     arguments.add_argument("--search", help="the program of tests/program_search/searching.cpp")
     given = arguments.parse_args()
-    if given.search:
-        print_search(str(pathlib.Path(given.search).resolve()), 4 * given.rounds, given.limit)
-        return 0
     tool = str(pathlib.Path(given.tool).resolve())
+    if given.search:
+        print_search(tool, str(pathlib.Path(given.search).resolve()), 4 * given.rounds, given.limit)
+        return 0
     print_tool(tool)
     with tempfile.TemporaryDirectory() as storage:
         print_launches(tool, storage, given)

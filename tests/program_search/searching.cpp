@@ -5,8 +5,8 @@
 //   searching <options> <command>...
 //
 // The options are JSON: "metric", "storage", "scheduler" ("asha" or "pbt"), "samples", "at_once",
-// "ranks", "restarts", "preload", "cleanup_s", "require_metric", "iterations", and "space", values
-// of a grid by name. NaN is the text "NaN".
+// "ranks", "restarts", "preload", "tool", "cleanup_s", "require_metric", "iterations", and "space",
+// values of a grid by name. NaN is the text "NaN".
 #include <rtrain/base/json.hpp>
 #include <rtrain/program/program_trainer.hpp>
 #include <rtrain/tune/schedule/asha.hpp>
@@ -58,7 +58,8 @@ private:
 ProgramOptions program_of(const Given& given, std::vector<std::string> command) {
     ProgramOptions program{.command = std::move(command),
                            .rendezvous = rendezvous::None{},
-                           .config = {{"fixed", 1}, {"x", -1}}};
+                           .config = {{"fixed", 1}, {"x", -1}},
+                           .tool = given.text("tool")};
     program.scaling.num_workers = given.count("ranks", 1);
     if (const std::string module = given.text("preload"); !module.empty()) {
         program.preload = {module};

@@ -33,7 +33,9 @@ RTRAIN_DOOR bool ProgramTask::uses_mpi() const noexcept {
 }
 
 RTRAIN_DOOR launch::Task ProgramTask::task() {
-    std::vector<std::string> words{launch::own_command_line().at(0), "exec", "--"};
+    std::vector<std::string> words{options_.tool.empty() ? launch::own_command_line().at(0)
+                                                         : path_of_program(options_.tool),
+                                   "exec", "--"};
     words.insert(words.end(), options_.command.begin(), options_.command.end());
     return {.program = launch::Program::argv(std::move(words)),
             .prepare = [this](const launch::LaunchRequest& start) { return prepare(start); },
