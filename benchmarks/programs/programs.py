@@ -7,9 +7,13 @@ ranks with and without --preload, and the tool.
 Linux shares cores among sessions (sched_autogroup_enabled), and torchrun makes one for each rank. On a busy machine its
 ranks would get more, so all ranks have their own where starts are compared.
 
-Usage: programs.py TOOL [--ranks N] [--rounds N] [--limit SECONDS], with a python3 that has torch"""
+With --search, instead, seconds from the end of a trial's script to the start of the next one's, after its imports.
+
+Usage: programs.py TOOL [--ranks N] [--rounds N] [--limit SECONDS] [--search SEARCHING], with a python3 that has torch;
+SEARCHING is the program of tests/program_search"""
 import argparse
 import contextlib
+import json
 import os
 import pathlib
 import shlex
@@ -23,6 +27,7 @@ import tempfile
 import time
 
 STEP = str(pathlib.Path(__file__).resolve().parent / "step.py")
+TRIAL = str(pathlib.Path(__file__).resolve().parent / "trial.py")
 RESTARTS = "10"
 
 
@@ -192,6 +197,17 @@ def print_tool(tool):
     print(f"rtrain --version: least {least * 1e3:.1f} ms; the stripped tool: {size / 1e6:.2f} MB")
 
 
+def print_search(tool, searching, trials, limit):
+    for name, preload in (("--preload torch", {"preload": "torch", "tool": tool}), ("without --preload", {})):
+        with tempfile.TemporaryDirectory() as storage:
+            options = json.dumps({"space": {"x": list(range(trials))}, "at_once": 1, "storage": storage, **preload})
+            _, notes = notes_of([searching, options, sys.executable, TRIAL], limit)
+        times = sorted(notes, key=lambda note: note[1])
+        gaps = [after - before for (_, before), (_, after) in zip(times[1::2], times[2::2])]
+        print(f"end of a trial to the start of the next one, {name}, {len(gaps)} times: {figures(gaps)}, "
+              f"most {max(gaps, default=0):.2f} s")
+
+
 def print_parts(what, found):
     print(f"{what}: {figures([sum(each) for each in found])}")
     for i, part in enumerate(("to the start of the last rank", "imports", "from the last import to the all-reduce")):
@@ -209,8 +225,12 @@ def main():
     arguments.add_argument("--ranks", type=int, default=4)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--limit", type=float, default=60, help="seconds for a run (60)")
+    arguments.add_argument("--search", help="the program of tests/program_search/searching.cpp")
     given = arguments.parse_args()
     tool = str(pathlib.Path(given.tool).resolve())
+    if given.search:
+        print_search(tool, str(pathlib.Path(given.search).resolve()), 4 * given.rounds, given.limit)
+        return 0
     print_tool(tool)
     with tempfile.TemporaryDirectory() as storage:
         print_launches(tool, storage, given)

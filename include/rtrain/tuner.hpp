@@ -13,6 +13,7 @@
 
 #include <rtrain/base/type_name.hpp>
 #include <rtrain/config/typed_function.hpp>
+#include <rtrain/program_search/search.hpp>
 #include <rtrain/trainer.hpp>
 #include <rtrain/tune/options.hpp>
 #include <rtrain/tune/record/result_grid.hpp>
@@ -59,6 +60,12 @@ concept CompleteTrainer = requires(const T& trainer) {
     typename T::Function;
     { trainer.runner() } -> std::convertible_to<typename T::Runner>;
     { trainer.function() } -> std::convertible_to<typename T::Function>;
+};
+
+/// A trainer that runs a program: ProgramTrainer.
+template <class T>
+concept RunsProgram = requires(const T& trainer) {
+    { trainer.options() } -> std::same_as<const ProgramOptions&>;
 };
 
 /// A search over a plain function, whose trials run in threads of this process, or over a class. A
@@ -205,6 +212,31 @@ public:
 private:
     Trainer<B, D, C> trainer_;
     F function_;
+};
+
+/// A search over a program, such as a script of PyTorch: each trial is a run of it, with the
+/// trial's configuration in RTRAIN_CONFIG. Include rtrain/program/program_trainer.hpp, too.
+template <RunsProgram T>
+class Tuner<T> : detail::ProgramSearch {
+public:
+    Tuner(T trainer, TunerOptions options)
+        : ProgramSearch(std::move(options), trainer.options()), trainer_(std::move(trainer)) {}
+
+    /// Same as for a plain function.
+    [[nodiscard]] static Tuner restore(const std::filesystem::path& directory, T trainer,
+                                       TunerOptions options, tune::RestoreOptions which = {}) {
+        Tuner tuner(std::move(trainer), detail::TunerCore::restored(directory, std::move(options)));
+        tuner.set_restore(which);
+        return tuner;
+    }
+    using TunerCore::can_restore;
+
+    /// Same as for a trainer. Throws ConfigError [RT-E5] to [RT-E13], [RT-E66], too.
+    ResultGrid fit() { return ProgramSearch::fit(trainer_.options()); }
+    using TunerCore::get_results;
+
+private:
+    T trainer_;
 };
 
 template <class F>

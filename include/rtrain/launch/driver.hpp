@@ -29,6 +29,30 @@
 
 namespace rtrain::launch {
 
+/// The same task, whose ranks' lines go to `logs`, too, which outlive it; each start begins new
+/// ones.
+[[nodiscard]] inline Task logged(Task task, track::RankLogs& logs) {
+    task.prepare = [&logs, prepare = std::move(task.prepare)](const LaunchRequest& start) {
+        logs.begin();
+        return prepare(start);
+    };
+    task.heard = [&logs, heard = std::move(task.heard)](OutputStream stream, const RankLine& line) {
+        logs.add(line.rank, stream, line.text);
+        if (heard) {
+            heard(stream, line);
+        }
+    };
+    task.on_restart = [&logs, on_restart = std::move(task.on_restart)] {
+        on_restart();
+        logs.begin();
+    };
+    task.on_run = [&logs, on_run = std::move(task.on_run)](const std::string& run) {
+        on_run(run);
+        logs.begin();
+    };
+    return task;
+}
+
 struct DriverOptions {
     Task task;
     const ScalingConfig& scaling;
@@ -47,11 +71,14 @@ public:
           when_over_(std::move(options.when_over)),
           handlers_(
               process::SavedSignalHandlers::shared({SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGCHLD})),
-          signals_(io_), supervisor_(io_, with_logs(std::move(options.task)), options.scaling,
-                                     options.failure, [this](RunEnd end) {
-                                         end_ = std::move(end);
-                                         io_.stop();
-                                     }) {
+          signals_(io_),
+          supervisor_(io_,
+                      options.logs == nullptr ? std::move(options.task)
+                                              : logged(std::move(options.task), *options.logs),
+                      options.scaling, options.failure, [this](RunEnd end) {
+                          end_ = std::move(end);
+                          io_.stop();
+                      }) {
         for (const int signal : handlers_->heeded()) {
             if (signal != SIGCHLD) {
                 signals_.add(signal);
@@ -119,33 +146,6 @@ private:
     private:
         static inline std::atomic<int> count{0};
     };
-
-    /// The same task, whose ranks' lines go to the logs, too; each start begins new ones.
-    [[nodiscard]] Task with_logs(Task task) {
-        if (logs_ == nullptr) {
-            return task;
-        }
-        task.prepare = [this, prepare = std::move(task.prepare)](const LaunchRequest& start) {
-            logs_->begin();
-            return prepare(start);
-        };
-        task.heard = [this, heard = std::move(task.heard)](OutputStream stream,
-                                                           const RankLine& line) {
-            logs_->add(line.rank, stream, line.text);
-            if (heard) {
-                heard(stream, line);
-            }
-        };
-        task.on_restart = [this, on_restart = std::move(task.on_restart)] {
-            on_restart();
-            logs_->begin();
-        };
-        task.on_run = [this, on_run = std::move(task.on_run)](const std::string& run) {
-            on_run(run);
-            logs_->begin();
-        };
-        return task;
-    }
 
     void listen() {
         signals_.async_wait([this](const boost::system::error_code& error, int signal) {

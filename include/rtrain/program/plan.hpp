@@ -27,6 +27,7 @@ struct ProgramPlan {
     std::vector<std::string> hosts{}; ///< of the ranks, if they are on several
     std::string directory{};          ///< of the run
     std::string checkpoint{};         ///< path of the one to resume from; empty: none
+    std::string stop{};               ///< why the run had stopped before; empty: it continues
     std::string preload{};            ///< path of the preload server's socket; empty: none
     std::string lease{};              ///< of a RunLease: each node has a server; `preload` its name
     std::vector<std::string> modules{}; ///< that those servers import
@@ -45,6 +46,7 @@ struct ProgramPlan {
                                 {"hosts", boost::json::array(hosts.begin(), hosts.end())},
                                 {"directory", directory},
                                 {"checkpoint", checkpoint},
+                                {"stop", stop},
                                 {"preload", preload},
                                 {"lease", lease},
                                 {"modules", boost::json::array(modules.begin(), modules.end())}});
@@ -64,6 +66,7 @@ struct ProgramPlan {
                          .gpus = object.at("gpus").to_number<double>(),
                          .directory = std::string(object.at("directory").as_string()),
                          .checkpoint = std::string(object.at("checkpoint").as_string()),
+                         .stop = std::string(object.at("stop").as_string()),
                          .preload = std::string(object.at("preload").as_string()),
                          .lease = std::string(object.at("lease").as_string())};
         for (const auto& port : object.at("ports").as_array()) {

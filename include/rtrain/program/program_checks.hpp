@@ -10,6 +10,9 @@
 #include <rtrain/program/program_path.hpp>
 #include <rtrain/storage/file/mapping.hpp>
 
+#include <boost/json/value.hpp>
+
+#include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
@@ -45,6 +48,28 @@ inline void require_no_rank() {
         throw ConfigError("RT-E11", detail::concat("`rtrain run` is a rank of ", launch::launcher(),
                                                    "; start `rtrain run` alone, or start `rtrain "
                                                    "exec -- program` there"));
+    }
+}
+
+/// Throws ConfigError [RT-E66] for NaN and infinities, which JSON does not have. `name`: of
+/// `value`.
+inline void require_json(const boost::json::value& value, const std::string& name) {
+    const double* const number = value.if_double();
+    if (number != nullptr && !std::isfinite(*number)) {
+        throw ConfigError("RT-E66", detail::concat("the configuration has ", name, " = ", *number,
+                                                   ", which JSON cannot represent, so the program "
+                                                   "cannot get it; use a finite number, null or a "
+                                                   "text"));
+    }
+    const std::string prefix = name.empty() ? "" : name + "/";
+    if (const auto* const object = value.if_object()) {
+        for (const auto& item : *object) {
+            require_json(item.value(), prefix + std::string(item.key()));
+        }
+    } else if (const auto* const array = value.if_array()) {
+        for (std::size_t i = 0; i < array->size(); ++i) {
+            require_json((*array)[i], prefix + std::to_string(i));
+        }
     }
 }
 

@@ -7,13 +7,11 @@
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/grouped_errors.hpp>
 #include <rtrain/config/config_checks.hpp>
-#include <rtrain/journal/rank_logs.hpp>
 #include <rtrain/launch/driver.hpp>
 #include <rtrain/program/program_checks.hpp>
 #include <rtrain/program/program_run.hpp>
-#include <rtrain/program/program_task.hpp>
-#include <rtrain/program/report/run_book.hpp>
 #include <rtrain/run/make_way.hpp>
+#include <rtrain/run/options/stop_check.hpp>
 
 #include <csignal>
 #include <utility>
@@ -22,28 +20,6 @@
 namespace rtrain::program {
 
 namespace internal {
-
-/// The options with a name, and limits for a program that does not report progress.
-[[nodiscard]] inline ProgramOptions complete(ProgramOptions options) {
-    detail::check_scaling(options.scaling);
-    detail::check_storage(options.run);
-    detail::check_failure_config(options.run.failure);
-    detail::check_checkpoint_config(options.run.checkpoint);
-    detail::check_run_name(options.run.name);
-    check_program(options);
-    if (options.run.name.empty()) {
-        options.run.name = detail::generated_name();
-    }
-    HangConfig& hang = options.run.failure.hang;
-    constexpr double idle_s = 300;
-    if (hang.idle_s == HangConfig{}.idle_s) {
-        hang.idle_s = idle_s;
-    }
-    if (hang.factor == HangConfig{}.factor) { // pauses during imports say nothing
-        hang.factor = 1;
-    }
-    return options;
-}
 
 /// Names the ranks that had already ended well, which may be the cause of the failure of others.
 [[nodiscard]] inline Failure with_cause(Failure failure, const std::vector<int>& ended_well) {
@@ -74,30 +50,77 @@ namespace internal {
 
 } // namespace internal
 
-RTRAIN_DOOR ProgramEnd run_program(ProgramOptions options) {
-    options = internal::complete(std::move(options));
+RTRAIN_DOOR ProgramOptions complete(ProgramOptions options) {
+    detail::check_scaling(options.scaling);
+    detail::check_storage(options.run);
+    detail::check_failure_config(options.run.failure);
+    detail::check_checkpoint_config(options.run.checkpoint);
+    detail::check_console(options.run.console);
+    detail::check_stop(options.run.stop);
+    detail::check_run_name(options.run.name);
+    check_program(options);
+    require_json(options.config, "");
+    if (options.run.name.empty()) {
+        options.run.name = detail::generated_name();
+    }
+    HangConfig& hang = options.run.failure.hang;
+    constexpr double idle_s = 300;
+    if (hang.idle_s == HangConfig{}.idle_s) {
+        hang.idle_s = idle_s;
+    }
+    if (hang.factor == HangConfig{}.factor) { // pauses during imports say nothing
+        hang.factor = 1;
+    }
+    return options;
+}
+
+namespace internal {
+
+/// The same, after the old directory of a run that starts over has made way.
+[[nodiscard]] inline ProgramOptions with_a_place(ProgramOptions options) {
+    options = complete(std::move(options));
     detail::make_way(options.run, options.run.name);
-    RunBook book(options.run, options.config);
-    track::RankLogs logs(book.directory().location(), options.run.logging.json,
-                         [](const std::string& what) { console::warn("%s", what.c_str()); });
-    ProgramTask program(options, book);
-    launch::Driver driver({.task = program.task(),
-                           .scaling = options.scaling,
-                           .failure = options.run.failure,
-                           .logs = &logs,
-                           .when_over = [&] { program.clean_up(); }});
-    const launch::RunEnd end = driver.run();
-    ProgramEnd result{.run = book.directory().location().path};
+    return options;
+}
+
+} // namespace internal
+
+RTRAIN_DOOR ProgramRun::ProgramRun(ProgramOptions options, std::shared_ptr<PreloadService> preload)
+    : options_(internal::with_a_place(std::move(options))), book_(options_.run, options_.config),
+      logs_(book_.directory().location(), options_.run.logging.json,
+            [](const std::string& what) { console::warn("%s", what.c_str()); }),
+      task_(options_, book_, std::move(preload)) {}
+
+RTRAIN_DOOR ProgramEnd ProgramRun::end(const launch::RunEnd& end) {
+    ProgramEnd result{.run = book_.directory().location().path};
     if (end.failure) {
-        result.failure = internal::with_cause(*end.failure, program.ended_well());
-        result.status = internal::status_of(*result.failure, program.first_failed_status());
+        result.failure = internal::with_cause(*end.failure, task_.ended_well());
+        result.status = internal::status_of(*result.failure, task_.first_failed_status());
     }
     const bool is_preempted = result.failure && result.failure->code == PreemptionError::own_code;
-    book.end(is_preempted     ? track::Ended::How::preempted
-             : result.failure ? track::Ended::How::failed
-                              : track::Ended::How::finished,
-             result.failure);
+    book_.end(is_preempted     ? track::Ended::How::preempted
+              : result.failure ? track::Ended::How::failed
+                               : track::Ended::How::finished,
+              result.failure);
     return result;
+}
+
+RTRAIN_DOOR ProgramEnd run_program(ProgramOptions options) {
+    const console::ScopedLogSettings log(options.run.logging.level, options.run.logging.json);
+    ProgramRun run(std::move(options));
+    launch::Driver driver({.task = run.task(),
+                           .scaling = run.options().scaling,
+                           .failure = run.options().run.failure,
+                           .logs = &run.logs(),
+                           .when_over = [&] { run.clean_up(); }});
+    return run.end(driver.run());
+}
+
+RTRAIN_DOOR void throw_failure(const Failure& failure) {
+    if (failure.code == "RT-T1") {
+        throw TrainingFailedError(failure.message, {failure});
+    }
+    detail::throw_error(failure);
 }
 
 } // namespace rtrain::program

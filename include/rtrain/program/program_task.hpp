@@ -8,7 +8,7 @@
 #include <rtrain/base/failure.hpp>
 #include <rtrain/launch/supervise/program.hpp>
 #include <rtrain/program/held_ports.hpp>
-#include <rtrain/program/process/preload_server.hpp>
+#include <rtrain/program/process/preload_service.hpp>
 #include <rtrain/program/process/run_lease.hpp>
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/program/rank_parent.hpp>
@@ -17,6 +17,7 @@
 #include <rtrain/storage/file/process_directory.hpp>
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +26,10 @@ namespace rtrain::program {
 
 class ProgramTask {
 public:
-    /// `options`, whose run has a name, and its `book` outlive it.
-    ProgramTask(const ProgramOptions& options, RunBook& book);
+    /// `options`, whose run has a name, and its `book` outlive it. `preload`: shared with other
+    /// runs; null: its own.
+    ProgramTask(const ProgramOptions& options, RunBook& book,
+                std::shared_ptr<PreloadService> preload);
 
     /// The task; this object outlives it.
     [[nodiscard]] launch::Task task();
@@ -46,6 +49,8 @@ public:
 private:
     /// Adds a preload server for this start. Starts it, if there is none and it is on this machine.
     void preload(ProgramPlan& plan, const launch::LaunchRequest& start);
+    /// Where the ranks start from; empty: from the beginning.
+    [[nodiscard]] std::string checkpoint() const;
     [[nodiscard]] launch::LaunchEnvironment prepare(const launch::LaunchRequest& start);
     void keep(const std::string& text);
     [[nodiscard]] std::optional<std::string> result() const;
@@ -55,11 +60,11 @@ private:
     RunBook& book_;
     std::optional<RankCalls> calls_;                     ///< of the current start
     std::optional<storage::ProcessDirectory> directory_; ///< of the control socket
-    std::optional<PreloadServer> preload_; ///< of ranks on this machine
-    std::string preload_name_;             ///< of the servers on other machines
-    std::optional<RunLease> lease_;        ///< which they hold
-    HeldPorts ports_;                   ///< of the current start
-    std::map<int, RankEnding> endings_; ///< by rank
+    std::shared_ptr<PreloadService> preload_;            ///< of ranks on this machine
+    std::string preload_name_;                           ///< of the servers on other machines
+    std::optional<RunLease> lease_;                      ///< which they hold
+    HeldPorts ports_;                                    ///< of the current start
+    std::map<int, RankEnding> endings_;                  ///< by rank
     int first_failed_ = 0;
 };
 

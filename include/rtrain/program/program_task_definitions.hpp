@@ -10,22 +10,23 @@
 #include <rtrain/process/os/token.hpp>
 #include <rtrain/program/place.hpp>
 #include <rtrain/program/plan.hpp>
-#include <rtrain/program/process/preload_socket.hpp>
 #include <rtrain/program/program_path.hpp>
 #include <rtrain/program/program_task.hpp>
 #include <rtrain/program/rank_environment.hpp>
 #include <rtrain/storage/file/temporary.hpp>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 namespace rtrain::program {
 
-RTRAIN_DOOR ProgramTask::ProgramTask(const ProgramOptions& options, RunBook& book)
-    : options_(options), book_(book) {
+RTRAIN_DOOR ProgramTask::ProgramTask(const ProgramOptions& options, RunBook& book,
+                                     std::shared_ptr<PreloadService> preload)
+    : options_(options), book_(book), preload_(std::move(preload)) {
     directory_.emplace(storage::temporary_directory(), "rtrain");
+    if (!preload_) {
+        preload_ = std::make_shared<PreloadService>(directory_->path());
+    }
 }
 
 RTRAIN_DOOR bool ProgramTask::uses_mpi() const noexcept {
@@ -33,7 +34,9 @@ RTRAIN_DOOR bool ProgramTask::uses_mpi() const noexcept {
 }
 
 RTRAIN_DOOR launch::Task ProgramTask::task() {
-    std::vector<std::string> words{launch::own_command_line().at(0), "exec", "--"};
+    std::vector<std::string> words{options_.tool.empty() ? launch::own_command_line().at(0)
+                                                         : path_of_program(options_.tool),
+                                   "exec", "--"};
     words.insert(words.end(), options_.command.begin(), options_.command.end());
     return {.program = launch::Program::argv(std::move(words)),
             .prepare = [this](const launch::LaunchRequest& start) { return prepare(start); },
@@ -74,7 +77,8 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
                      .threads = scaling.threads_per_worker,
                      .gpus = scaling.use_gpu ? scaling.gpus_per_worker : 0,
                      .directory = book_.directory().location().path,
-                     .checkpoint = book_.newest() ? book_.newest()->path.string() : ""};
+                     .checkpoint = checkpoint(),
+                     .stop = book_.stop_reason()};
     if (start.remote) {
         for (const launch::Host& host :
              launch::hosts_of(launch::read_host_arguments(scaling.mpirun_args))) {
@@ -101,6 +105,11 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
     return given;
 }
 
+RTRAIN_DOOR std::string ProgramTask::checkpoint() const {
+    const auto& from = book_.newest() ? book_.newest() : options_.resume_from;
+    return from ? from->path.string() : "";
+}
+
 RTRAIN_DOOR void ProgramTask::preload(ProgramPlan& plan, const launch::LaunchRequest& start) {
     if (start.remote) {
         if (!lease_) {
@@ -114,21 +123,12 @@ RTRAIN_DOOR void ProgramTask::preload(ProgramPlan& plan, const launch::LaunchReq
         plan.modules = options_.preload;
         return;
     }
-    plan.preload = directory_->path() / "preload";
-    if (!preload_ || preload_->has_ended()) {
-        Variables variables =
-            rank_environment({.size = start.ranks, .local_size = start.ranks},
-                             {.meeting = Meeting::none, .threads = plan.threads});
-        variables.insert(options_.environment.begin(), options_.environment.end());
-        std::vector<std::string> command = options_.command;
-        command[0] = path_of_program(command[0]);
-        auto listener = PreloadListener::at(plan.preload);
-        if (!listener) {
-            throw LaunchError("RT-L7", detail::concat("cannot listen on ", plan.preload, ": ",
-                                                      std::strerror(errno)));
-        }
-        preload_.emplace(command, options_.preload, *std::move(listener), variables);
-    }
+    Variables variables = rank_environment({.size = start.ranks, .local_size = start.ranks},
+                                           {.meeting = Meeting::none, .threads = plan.threads});
+    variables.insert(options_.environment.begin(), options_.environment.end());
+    std::vector<std::string> command = options_.command;
+    command[0] = path_of_program(command[0]);
+    plan.preload = preload_->path(command, options_.preload, variables);
 }
 
 RTRAIN_DOOR void ProgramTask::keep(const std::string& text) {

@@ -38,6 +38,8 @@ public:
     /// throws, and ConfigError [RT-E5] to [RT-E13]. A preempted run ends this process with code 75.
     Result fit();
 
+    [[nodiscard]] const ProgramOptions& options() const noexcept { return options_; }
+
 private:
     ProgramOptions options_;
 };

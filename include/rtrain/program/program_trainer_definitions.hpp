@@ -40,10 +40,7 @@ RTRAIN_DOOR Result ProgramTrainer::fit() {
         console::say("%s", end.failure->message.c_str());
         std::exit(end.status);
     }
-    if (end.failure->code == "RT-T1") {
-        throw TrainingFailedError(end.failure->message, {*end.failure});
-    }
-    detail::throw_error(*end.failure);
+    program::throw_failure(*end.failure);
 }
 
 } // namespace rtrain

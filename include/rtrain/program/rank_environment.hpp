@@ -18,7 +18,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,10 +97,8 @@ using Variables = std::map<std::string, std::string>;
         variables["OMP_NUM_THREADS"] = std::to_string(plan.threads);
     }
     if (plan.gpus > 0) {
-        const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-        variables["CUDA_VISIBLE_DEVICES"] = tune::visible_devices(
-            gpus_of_rank(place, plan.gpus, detail::gpus_of_this_machine()),
-            visible != nullptr ? std::optional<std::string>(visible) : std::nullopt);
+        variables["CUDA_VISIBLE_DEVICES"] = detail::visible_devices_of(
+            gpus_of_rank(place, plan.gpus, detail::gpus_of_this_machine()));
     }
     return variables;
 }

@@ -19,6 +19,7 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -181,4 +182,23 @@ private:
     std::string reason_;
 };
 
+namespace detail {
+
+/// Creates judges that apply the conditions to the reports of a trial, from the first on.
+[[nodiscard]] inline std::function<std::function<bool(const Config&)>()>
+judge_of(const stop::Conditions& stop) {
+    if (stop.empty()) {
+        return nullptr;
+    }
+    return [stop]() -> std::function<bool(const Config&)> {
+        auto conditions = std::make_shared<stop::Conditions>(stop);
+        auto judge = std::make_shared<StopJudge>(*conditions);
+        return [conditions, judge](const Config& report) {
+            judge->hear(report);
+            return judge->stops();
+        };
+    };
+}
+
+} // namespace detail
 } // namespace rtrain

@@ -98,14 +98,14 @@ inline void check_tune_config(const TuneConfig& tune) {
     }
 }
 
-/// Options of a search over a function or a class. Throws ConfigError [RT-U108] when they have data
-/// sets, which only trials of a trainer receive.
+/// Options of a search over a function, a class or a program. Throws ConfigError [RT-U108] when
+/// they have data sets, which only trials of a trainer receive.
 [[nodiscard]] inline TunerOptions without_datasets(TunerOptions options) {
     if (!options.datasets.empty()) {
         throw ConfigError("RT-U108",
                           concat("TunerOptions::datasets has \"", options.datasets.begin()->first,
-                                 "\", but a search over a function or a class takes no datasets; "
-                                 "remove them and load the data in the trial"));
+                                 "\", but only a search over a trainer takes datasets; remove "
+                                 "them and load the data in the trial"));
     }
     return options;
 }

@@ -67,16 +67,14 @@ public:
     [[nodiscard]] static TunerOptions restored(const std::filesystem::path& directory,
                                                TunerOptions options);
 
-private:
-    [[nodiscard]] tune::SearchPlan plan() const;
-    [[nodiscard]] tune::SearchPlan plan_of_runs(const TrainerOptions& trainer) const;
-    [[nodiscard]] tune::Goal goal() const;
-    [[nodiscard]] RunConfig run_of_trials(const RunConfig& trainer) const;
-    [[nodiscard]] std::size_t cores_of_run(const TrainerOptions& trainer,
-                                           const Config& config) const;
-    [[nodiscard]] TrainerOptions
-    trial_options(const TrainerOptions& trainer, const tune::TrialTask& task,
-                  const std::shared_ptr<tune::internal::SearchLink>& link) const;
+protected:
+    /// The plan of a search whose trials are runs. `trainer`: options of its runs; `check`: see
+    /// SearchPlan.
+    [[nodiscard]] tune::SearchPlan plan_of_runs(const RunConfig& trainer,
+                                                std::function<void(const Config&)> check) const;
+    /// The options of the run of a trial in that directory.
+    [[nodiscard]] RunConfig run_of_trial(const RunConfig& trainer,
+                                         const std::filesystem::path& directory) const;
     /// The work of a search, independent of the rank.
     struct Work {
         std::function<tune::SearchPlan()> plan; ///< called by the rank that leads the search
@@ -87,6 +85,16 @@ private:
         std::function<tune::FunctionRunner::Files(const tune::Assignment&)> files{};
     };
     ResultGrid fit(const std::function<Work(int fit)>& work);
+
+private:
+    [[nodiscard]] tune::SearchPlan plan() const;
+    [[nodiscard]] tune::Goal goal() const;
+    [[nodiscard]] RunConfig run_of_trials(const RunConfig& trainer) const;
+    [[nodiscard]] std::size_t cores_of_run(const TrainerOptions& trainer,
+                                           const Config& config) const;
+    [[nodiscard]] TrainerOptions
+    trial_options(const TrainerOptions& trainer, const tune::TrialTask& task,
+                  const std::shared_ptr<tune::internal::SearchLink>& link) const;
     ResultGrid search(const Work& work, tune::Slots* slots);
     ResultGrid search_among_ranks(const Work& work);
     ResultGrid serve(const Work& work, const std::string& address, int rank);

@@ -52,21 +52,6 @@
 
 namespace rtrain::detail {
 
-/// Creates judges that apply the conditions to the reports of a trial, from the first on.
-[[nodiscard]] inline std::function<tune::TrialJudge()> judge_of(const stop::Conditions& stop) {
-    if (stop.empty()) {
-        return nullptr;
-    }
-    return [stop]() -> tune::TrialJudge {
-        auto conditions = std::make_shared<stop::Conditions>(stop);
-        auto judge = std::make_shared<StopJudge>(*conditions);
-        return [conditions, judge](const Config& report) {
-            judge->hear(report);
-            return judge->stops();
-        };
-    };
-}
-
 /// result.json and its siblings of a trial of a plain function.
 [[nodiscard]] inline tune::FunctionRunner::Files new_trial_files(const tune::Assignment& trial) {
     auto files = std::make_shared<tune::TrialFiles>(trial.directory, trial.trial, trial.config,
@@ -267,18 +252,28 @@ RTRAIN_DOOR RunConfig TunerCore::run_of_trials(const RunConfig& trainer) const {
     return run;
 }
 
-/// The plan of a search whose trials are runs. A run resumes by itself, and tolerates failures. The
-/// search applies its stop conditions; it receives each report before other observers of the run.
-RTRAIN_DOOR tune::SearchPlan TunerCore::plan_of_runs(const TrainerOptions& trainer) const {
+RTRAIN_DOOR RunConfig TunerCore::run_of_trial(const RunConfig& trainer,
+                                              const std::filesystem::path& directory) const {
+    RunConfig run = run_of_trials(trainer);
+    run.name = directory.filename().string();
+    run.storage_path = directory.parent_path();
+    run.resume = Resume::always; // the search determines the run of a trial
+    run.console.verbose = std::max(0, run.console.verbose - 1);
+    run.console.live.reset(); // all trials would need the same port
+    return run;
+}
+
+/// A run resumes by itself, and tolerates failures. The search applies its stop conditions; it
+/// receives each report before other observers of the run.
+RTRAIN_DOOR tune::SearchPlan
+TunerCore::plan_of_runs(const RunConfig& trainer, std::function<void(const Config&)> check) const {
     tune::SearchPlan plan = this->plan();
-    const stop::Conditions stop = run_of_trials(trainer.run).stop;
+    const stop::Conditions stop = run_of_trials(trainer).stop;
     plan.judge = judge_of(stop);
     plan.time_limit_s = StopJudge(stop).time_limit_s();
     plan.keeps_states_itself = true;
     plan.max_failures = 0;
-    plan.check = [&, this](const Config& config) {
-        (void)config_for_(tune::trial_options(trainer, config, options_.datasets).config);
-    };
+    plan.check = std::move(check);
     return plan;
 }
 
@@ -312,7 +307,10 @@ RTRAIN_DOOR ResultGrid TunerCore::fit(const TrainerOptions& trainer) {
                               .cleanup_s = options_.tune.force_trial_cleanup_s,
                               .reuse = options_.tune.reuse_workers,
                               .max_failures = run_of_trials(trainer.run).failure.max_failures});
-        Work work{.plan = [&] { return plan_of_runs(trainer); },
+        const auto check = [&](const Config& config) {
+            (void)config_for_(tune::trial_options(trainer, config, options_.datasets).config);
+        };
+        Work work{.plan = [&, check] { return plan_of_runs(trainer.run, check); },
                   .each = each,
                   .function =
                       [processes](tune::Trial& trial, const Config&) {
@@ -336,13 +334,7 @@ TunerCore::trial_options(const TrainerOptions& trainer, const tune::TrialTask& t
                          const std::shared_ptr<tune::internal::SearchLink>& link) const {
     TrainerOptions options = tune::trial_options(trainer, task.config, options_.datasets);
     options.config = config_for_(options.config);
-    options.run = run_of_trials(trainer.run);
-    const std::filesystem::path directory = task.directory;
-    options.run.name = directory.filename().string();
-    options.run.storage_path = directory.parent_path();
-    options.run.resume = Resume::always; // the search determines the run of a trial
-    options.run.console.verbose = std::max(0, options.run.console.verbose - 1);
-    options.run.console.live.reset(); // all trials would need the same port
+    options.run = run_of_trial(trainer.run, task.directory);
     const stop::Condition asks([link](const Config& report) { return link->report(report); });
     options.run.stop = {asks};
     if (task.time_limit_s) { // also between two reports, which the search does not see

@@ -114,6 +114,7 @@ inline void require_room_for(const Placement& place, bool first) {
                          .arguments = place.arguments,
                          .program = task.program,
                          .variables = std::move(given.variables),
+                         .name = task.name,
                          .keeps_input = given.keeps_input,
                          .heard = task.heard,
                          .needs_mpi = task.needs_mpi,

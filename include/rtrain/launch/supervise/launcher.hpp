@@ -24,6 +24,7 @@ struct RanksCommand {
     std::vector<std::string> arguments{}; ///< for mpirun: the user's, and the placement
     Program program{};
     std::map<std::string, std::string> variables{}; ///< for the ranks
+    std::string name{};                             ///< in front of each line; empty: nothing
     /// Directory of Open MPI's files, if all ranks are on this machine, so that none is left behind
     /// when it is killed.
     std::optional<std::filesystem::path> scratch{};

@@ -48,10 +48,11 @@ public:
     };
 
     /// Each line goes to `target` immediately, after what is in its buffer. `ranks`: the number of
-    /// ranks that print.
-    OutputRelay(boost::asio::io_context& io, std::FILE* target, int ranks, Handlers handlers)
+    /// ranks that print. `name`: in front of each line; empty: nothing.
+    OutputRelay(boost::asio::io_context& io, std::FILE* target, int ranks, Handlers handlers,
+                const std::string& name = "")
         : io_(io), timer_(io), target_(target), terminal_(::fileno(target)), size_(ranks),
-          handlers_(std::move(handlers)) {}
+          begin_of_line_(named(name)), handlers_(std::move(handlers)) {}
 
     /// Reads a stream, which this object closes; call before the io_context runs. `rank` has
     /// printed all of it; empty: a launcher tags each line with its rank.
@@ -161,7 +162,7 @@ private:
 
     void tell(const RankLine& line) {
         handlers_.line(line);
-        waiting_.append(line.readable()) += '\n';
+        waiting_.append(line.readable(begin_of_line_)) += '\n';
     }
 
     /// The last line may lack its line end.
@@ -240,6 +241,7 @@ private:
     std::FILE* target_;
     console::Terminal terminal_; ///< of target_
     int size_;                   ///< number of ranks
+    std::string begin_of_line_;
     Handlers handlers_;
     std::list<Stream> streams_;
     int ended_ = 0;       ///< ranks that have printed end_of_run

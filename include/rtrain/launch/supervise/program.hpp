@@ -64,6 +64,8 @@ struct Task {
     /// Its ranks report over the control channel. For a program that does not use it,
     /// HangConfig::enabled must be off, as no rank joins.
     Program program{};
+    /// In front of what its ranks print, and of messages about it; empty: nothing.
+    std::string name{};
     /// Called before each start; an exception ends the run. Afterwards `result` must not find
     /// anything from an earlier start.
     std::function<LaunchEnvironment(const LaunchRequest&)> prepare{};
@@ -78,6 +80,8 @@ struct Task {
     Failure without_result{};
     /// Called for each failure that has ended the ranks, before another start; throws nothing.
     std::function<void(const Failure&)> on_failure = [](const Failure&) {};
+    /// False once no failure should be followed by another start.
+    std::function<bool()> may_restart = [] { return true; };
     /// Called with each line that ranks print, before it is shown; throws nothing.
     LineCallback heard{};
     /// Called when ranks that have survived a failure start over; throws nothing.

@@ -21,6 +21,11 @@
 
 namespace rtrain::launch {
 
+/// The beginning of the lines of a task.
+[[nodiscard]] inline std::string named(const std::string& task) {
+    return task.empty() ? "" : detail::concat('[', task, "] ");
+}
+
 /// A line that a rank has printed.
 struct RankLine {
     int rank = 0;
@@ -33,11 +38,12 @@ struct RankLine {
         return ends;
     }
 
-    /// With "[rank 0] " in front, except JSON records of rtrain, which contain the rank.
-    [[nodiscard]] std::string readable() const {
+    /// With `begin` and "[rank 0] " in front, except JSON records of rtrain, which contain the
+    /// rank.
+    [[nodiscard]] std::string readable(const std::string& begin = "") const {
         return console::settings().json && text.starts_with(console::begin_of_record)
                    ? text
-                   : detail::concat("[rank ", rank, "] ", text);
+                   : detail::concat(begin, "[rank ", rank, "] ", text);
     }
 };
 

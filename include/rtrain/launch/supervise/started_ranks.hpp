@@ -56,7 +56,8 @@ public:
                                       [this] {
                                           ++streams_ended_;
                                           tell();
-                                      }});
+                                      }},
+                command.name);
         };
         out_ = relay(stdout, OutputStream::out);
         err_ = relay(stderr, OutputStream::err);

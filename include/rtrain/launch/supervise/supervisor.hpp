@@ -94,9 +94,9 @@ public:
         }
         asked_to_make_room_ = true;
         const double grace_s = std::min(config_.preemption_grace_s, detail::longest_duration_s);
-        console::say("preempted: saving a checkpoint, at most %g s; a second signal ends the run "
+        console::say("%spreempted: saving a checkpoint, at most %g s; a second signal ends the run "
                      "immediately, without saving",
-                     grace_s);
+                     named(task_.name).c_str(), grace_s);
         timer_.cancel(); // a restart that is due
         if (!job_) {
             conclude({});
@@ -153,7 +153,8 @@ private:
     [[nodiscard]] bool wait_for_hosts(const std::string& why) {
         const double limit_s = config_.hang.start_s;
         if (!hosts_until_) {
-            console::warn("%s; waiting for up to %g s", why.c_str(), limit_s);
+            console::warn("%s%s; waiting for up to %g s", named(task_.name).c_str(), why.c_str(),
+                          limit_s);
             hosts_until_ = Clock::now() + detail::duration_of(limit_s);
         }
         constexpr double pause_s = 1;
@@ -270,8 +271,9 @@ private:
         }
         const Failure& failure = *otherwise.failure;
         task_.on_failure(failure);
-        const Decision decision = decided_to_end_ ? Decision{} // the ranks have already asked
-                                                  : decide(failure, end.checkpoint);
+        const Decision decision = decided_to_end_ || !task_.may_restart()
+                                      ? Decision{} // the ranks have already asked
+                                      : decide(failure, end.checkpoint);
         if (decision.restart) {
             restart(decision.delay_s, failure.message + "\nrtrain: " + decision.reason);
         } else {
@@ -280,7 +282,7 @@ private:
     }
 
     void restart(double delay_s, const std::string& why) {
-        console::warn("%s", why.c_str());
+        console::warn("%s%s", named(task_.name).c_str(), why.c_str());
         retire_job();
         wait(timer_, delay_s, [this] { start(); });
     }

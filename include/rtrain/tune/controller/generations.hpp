@@ -4,6 +4,8 @@
 /// generation_1... when its run starts over, with another trial's state or from the beginning.
 #pragma once
 
+#include <rtrain/tune/controller/plan.hpp>
+
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -35,6 +37,20 @@ inline void move_aside(const std::filesystem::path& trial, const std::string& nu
         fs::rename(path, half / path.filename());
     }
     fs::rename(half, aside);
+}
+
+/// Moves aside the files of a trial's previous run if its run starts over: with another trial's
+/// state (Pbt), or from the beginning. Returns the checkpoint to start from; empty: none.
+[[nodiscard]] inline std::string start_over(const Assignment& trial) {
+    if (trial.taken_over == 0) {
+        return "";
+    }
+    const std::string number = std::to_string(trial.taken_over - 1);
+    move_aside(trial.directory, number);
+    return trial.base_reports == 0 ? ""
+                                   : (trial.directory.parent_path() / taken_over_directory /
+                                      (trial.trial + "_" + number))
+                                         .string(); // the name given by the controller
 }
 
 /// Completes the moves of a killed process, for trials that may never run again.

@@ -17,7 +17,7 @@
 #include <rtrain/tune/processes/trial_channel.hpp>
 #include <rtrain/tune/processes/trial_child.hpp>
 #include <rtrain/tune/processes/trial_task.hpp>
-#include <rtrain/tune/resources/resources.hpp>
+#include <rtrain/tune/resources/this_machine.hpp>
 #include <rtrain/tune/threads/trial.hpp>
 
 #include <algorithm>
@@ -161,34 +161,15 @@ private:
                 .directory = trial.directory().string(),
                 .config = trial.config(),
                 .known = known,
-                .resume_from = taken_over(trial),
+                .resume_from = internal::start_over(trial.assignment()),
                 .time_limit_s = trial.assignment().time_limit_s};
-    }
-
-    /// Moves aside the files of the trial's previous run if the run starts over. Returns the
-    /// checkpoint to start from; empty: start from the beginning.
-    static std::string taken_over(const Trial& trial) {
-        const Assignment& what = trial.assignment();
-        if (what.taken_over == 0) {
-            return "";
-        }
-        const std::string number = std::to_string(what.taken_over - 1);
-        internal::move_aside(trial.directory(), number);
-        return what.base_reports == 0 ? ""
-                                      : (trial.directory().parent_path() / taken_over_directory /
-                                         (trial.id() + "_" + number))
-                                            .string(); // the name given by the controller
     }
 
     void start(const Trial& trial) {
         auto variables = launch_.variables;
         variables[launch_.trial_variable] = file_.string();
         if (!trial.gpus().empty()) {
-            constexpr const char* devices = "CUDA_VISIBLE_DEVICES";
-            const char* const visible = std::getenv(devices);
-            variables[devices] = visible_devices(
-                trial.gpus(),
-                visible != nullptr ? std::optional<std::string>(visible) : std::nullopt);
+            variables["CUDA_VISIBLE_DEVICES"] = detail::visible_devices_of(trial.gpus());
         }
         const auto child =
             launch::Child::start(internal::command_line_of_trials(), variables, false);

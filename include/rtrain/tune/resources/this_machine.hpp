@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -40,6 +41,13 @@ namespace rtrain::detail {
                                   std::isdigit(static_cast<unsigned char>(name[device.size()])));
     }
     return count;
+}
+
+/// CUDA_VISIBLE_DEVICES for a process with these of the GPUs that this process may use.
+[[nodiscard]] inline std::string visible_devices_of(const std::vector<int>& gpus) {
+    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    return tune::visible_devices(gpus, visible != nullptr ? std::optional<std::string>(visible)
+                                                          : std::nullopt);
 }
 
 /// Numbers of the cores that this thread may run on.
