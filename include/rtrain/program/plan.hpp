@@ -17,19 +17,19 @@ struct ProgramPlan {
     static constexpr const char* variable = "RTRAIN_PROGRAM";
 
     Meeting meeting = Meeting::torch;
-    std::string run = "rtrain";       ///< its name
-    int restarts = 0;                 ///< starts before this one
-    int max_restarts = 0;             ///< -1: no limit
-    std::string address{};            ///< where rank 0 listens; empty: the ranks agree on it
-    std::vector<int> ports{};         ///< of rank 0, or of all ranks; empty with `address`
-    int threads = 0;                  ///< per rank; 0: its share of the cores
-    double gpus = 0;                  ///< per rank; 0: all GPUs are visible
-    std::vector<std::string> hosts{}; ///< of the ranks, if they are on several
-    std::string directory{};          ///< of the run
-    std::string checkpoint{};         ///< path of the one to resume from; empty: none
-    std::string stop{};               ///< why the run had stopped before; empty: it continues
-    std::string preload{};            ///< path of the preload server's socket; empty: none
-    std::string lease{};              ///< of a RunLease: each node has a server; `preload` its name
+    std::string run = "rtrain";         ///< its name
+    int restarts = 0;                   ///< starts before this one
+    int max_restarts = 0;               ///< -1: no limit
+    std::string address{};              ///< where rank 0 listens; empty: the ranks agree on it
+    std::vector<int> ports{};           ///< of rank 0, or of all ranks; empty with `address`
+    int threads = 0;                    ///< per rank; 0: its share of the cores
+    double gpus = 0;                    ///< per rank; 0: all GPUs are visible
+    std::vector<std::string> hosts{};   ///< of the ranks, if they are on several
+    std::string directory{};            ///< of the run
+    std::string checkpoint{};           ///< path of the one to resume from; empty: none
+    std::string stop{};                 ///< why the run had stopped before; empty: it continues
+    std::string preload{};              ///< path of the preload server's socket; empty: none
+    std::string lease{};                ///< of a RunLease: `preload` names a server on each node
     std::vector<std::string> modules{}; ///< that those servers import
 
     bool operator==(const ProgramPlan&) const = default;

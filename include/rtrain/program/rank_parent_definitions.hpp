@@ -124,12 +124,12 @@ RTRAIN_DOOR void RankParent::start_node_server() {
         return;
     }
     plan_.preload = NodeServer::address_for(plan_.preload);
-    NodeServer server{
-        .address = plan_.preload,
-        .lease = plan_.lease,
-        .command = words_,
-        .modules = plan_.modules,
-        .variables = rank_environment(place_, {.meeting = Meeting::none, .threads = plan_.threads})};
+    const ProgramPlan of_server{.meeting = Meeting::none, .threads = plan_.threads};
+    NodeServer server{.address = plan_.preload,
+                      .lease = plan_.lease,
+                      .command = words_,
+                      .modules = plan_.modules,
+                      .variables = rank_environment(place_, of_server)};
     try {
         server.command[0] = path_of_program(words_[0]);
     } catch (const ConfigError&) { // start() throws it, too, and the driver gets it

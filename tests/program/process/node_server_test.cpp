@@ -44,7 +44,8 @@ TEST_CASE("RunLease.ends_with_its_owner") {
 }
 
 TEST_CASE("PreloadSocket.a_name_is_free_after_its_listener") {
-    const std::string address = NodeServer::address_for("rtrain-test-" + std::to_string(::getpid()));
+    const std::string address =
+        NodeServer::address_for("rtrain-test-" + std::to_string(::getpid()));
     CHECK(rtrain::program::connect_to_preload(address).get() < 0);
     {
         const auto listener = PreloadListener::at(address);

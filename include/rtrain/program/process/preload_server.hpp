@@ -15,7 +15,8 @@
 
 namespace rtrain::program {
 
-/// The script of a Python command; empty for a module. Throws ConfigError [RT-E63] if it is neither.
+/// The script of a Python command; empty for a module. Throws ConfigError [RT-E63] for other
+/// commands.
 [[nodiscard]] std::string preloadable_script(const std::vector<std::string>& command);
 
 class PreloadServer {
