@@ -263,11 +263,88 @@ class Reports(Python):
                 if code != "RT-S17":
                     self.assertEqual([1], [report["after"] for report in self.reports()])
 
+    def options(self, **options):
+        (self.directory / "run.json").write_text(json.dumps(options))
+        return "--options", "run.json"
+
+    def test_a_stop_condition_ends_the_script(self):
+        script = self.write(EPOCHS + """
+    print("after the loop")
+    rtrain.report({"epoch": -1, "loss": 0})""")
+        first = next(epoch for epoch, loss in enumerate(losses(50)) if loss > 0.9)
+        for stop in ({"loss": 0.9}, [{"kind": "early_stopping", "metric": "epoch", "mode": "min", "patience": first},
+                                     {"kind": "max_time", "seconds": 1000}]):
+            with self.subTest(stop=stop):
+                shutil.rmtree(self.directory / "results", ignore_errors=True)
+                (self.directory / "returned").unlink(missing_ok=True)
+                run = self.run_tool("-n", "2", "--name", "r", *self.options(stop=stop), script)
+                self.check(run, 0)
+                self.assertNotIn("after the loop", run.out)
+                self.assertIn(f"the run stops at report {first + 1}: ", run.err)
+                self.assertEqual(first + 1, len(self.check_reports()))
+                self.assertIn("reason", json.loads((self.run_directory / "stopped.json").read_text()))
+        run = self.run_tool("-n", "2", "--name", "r", *self.options(stop=stop), script)  # records nothing more
+        self.check(run, 0)
+        self.assertEqual(first + 1, len(self.check_reports()))
+        catching = self.write("""
+            import rtrain
+            assert rtrain.should_stop()
+            try:
+                rtrain.report({"loss": 1})
+            except rtrain.Stopped as stopped:
+                assert "early_stopping" in str(stopped).lower().replace("ys", "y_s"), stopped
+            rtrain.report({"epoch": -1, "test": 2})""")
+        self.check(self.run_tool("-n", "2", "--name", "r", "--resume", "always", *self.options(stop=stop), catching), 0)
+        self.assertEqual(first + 2, len(self.reports()))
+        self.assertEqual(2, self.reports()[-1]["test"])
+        self.assertEqual(self.alone("import rtrain\nprint(rtrain.Result.from_path('results/r').stop_reason)").out.strip(),
+                         json.loads((self.run_directory / "stopped.json").read_text())["reason"])
+
+    def test_options_in_a_file(self):
+        options = self.options(name="r", storage_path="results", resume="always", stop={"training_iteration": 4},
+                               failure={"max_failures": 1, "hang": {"idle_s": 200}},
+                               checkpoint={"num_to_keep": 1, "score_attribute": "loss", "score_order": "min"},
+                               trackers=["tensorboard", {"kind": "json_lines", "file": "lines.jsonl"}, "wandb", "comet"],
+                               console={"verbose": 1, "live": 0}, logging={"level": "info", "json": False})
+        run = self.end(self.start(tool=[run_test.TOOL, "run", "-n", "2", *options, self.write(EPOCHS)]))
+        self.check(run, 0)
+        self.assertEqual(4, len(self.check_reports()))
+        self.assertRegex(run.err, r"rtrain [0-9.]+: run r\n")
+        self.assertIn("rtrain: run r has finished, with 4 reports", run.err)
+        self.assertIn("127.0.0.1", run.err)  # the live page
+        self.assertEqual(4, len((self.run_directory / "lines.jsonl").read_text().splitlines()))
+        for tracker in ("tensorboard", "wandb", "comet"):
+            self.assertTrue(list((self.run_directory / tracker).iterdir()), tracker)
+        best = min(range(4), key=lambda epoch: losses(4)[epoch])
+        self.assertEqual({f"checkpoint_{epoch:06}" for epoch in (best, 3)},
+                         {path.name for path in self.run_directory.glob("checkpoint_*")})
+
+    def test_mistakes_in_a_file_of_options_name_the_key(self):
+        for options, message in (({"checkpoint": {"num_to_kep": 2}}, 'unknown option "checkpoint/num_to_kep"; did you mean '
+                                                                     '"num_to_keep"?'),
+                                 ({"checkpoint": {"num_to_keep": "two"}}, 'the config has "two" for "checkpoint/num_to_keep"'),
+                                 ({"checkpoint": {"num_to_keep": 0}}, "num_to_keep is 0"),
+                                 ({"checkpoint": {"score_order": "up"}}, '"checkpoint/score_order": "up" is not'),
+                                 ({"stop": [{"kind": "early", "metric": "loss"}]}, '"stop/0/kind" is "early"'),
+                                 ({"stop": [{"kind": "threshold"}]}, "metric is empty"),
+                                 ({"stop": {"loss": "low"}}, 'for "stop/loss"; expected a number'),
+                                 ({"trackers": ["tensorbord"]}, 'did you mean "tensorboard"?'),
+                                 ({"trackers": [{"kind": "mlflow", "uri": "https://host"}]}, "https"),
+                                 ({"failure": {"hang": {"idle": 3}}}, 'unknown option "failure/hang/idle"'),
+                                 ({"console": {"verbose": 5}}, "console.verbose is 5")):
+            with self.subTest(options=options):
+                run = self.run_tool(*self.options(**options), "true")
+                self.check(run, 2, message)
+        for text in ("", "[1]", '{"a":'):
+            (self.directory / "run.json").write_text(text)
+            self.check(self.run_tool("--options", "run.json", "true"), 2, "[RT-E64]")
+        self.check(self.run_tool("--options", "missing.json", "true"), 2, "missing.json")
+
     def test_messages_of_other_programs_are_refused(self):
-        hello = '{"kind":"hello","protocol":1,"version":"0"}'
+        hello = '{"kind":"hello","protocol":2,"version":"0"}'
         for code, messages in (("RT-E50", ["no JSON"]), ("RT-E50", ['{"kind":"meet","function":"f","text":""}']),
                                ("RT-E50", [hello, hello]), ("RT-E50", [hello, '{"kind":"unknown"}']),
-                               ("RT-E50", ["x" * (1 << 20)]), ("RT-E49", [hello.replace("1", "2")])):
+                               ("RT-E50", ["x" * (1 << 20)]), ("RT-E49", [hello.replace("2", "3")])):
             with self.subTest(messages=[message[:60] for message in messages]):
                 run = self.train(f"""
                     import os
@@ -279,8 +356,8 @@ class Reports(Python):
                 self.check(run, 0, f'"code":"{code}"')
 
     def test_versions_must_agree(self):
-        run = self.train("import rtrain\nrtrain._link.PROTOCOL = 2\nrtrain.report({})", ranks=1)
-        self.check(run, 1, "speaks protocol 2")
+        run = self.train("import rtrain\nrtrain._link.PROTOCOL = 1\nrtrain.report({})", ranks=1)
+        self.check(run, 1, "speaks protocol 1")
         self.assertIn("[RT-E49]", run.err)
         version = self.end(self.start(tool=[run_test.TOOL, "--version"])).out.split()[1]
         self.check(self.alone("import rtrain\nprint(rtrain.__version__)"), 0, version)

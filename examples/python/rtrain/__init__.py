@@ -3,11 +3,13 @@
 from . import collective
 from ._checkpoint import Checkpoint
 from ._data import DatasetShard, get_dataset_shard
-from ._errors import Error
+from ._errors import Error, Stopped
 from ._launch import launch
 from ._result import Result
-from ._training import Context, Preemption, get_checkpoint, get_config, get_context, preemption, report
+from ._training import (Context, Preemption, get_checkpoint, get_config, get_context, preemption, report,
+                        should_stop)
 
 __version__ = "0.1.0"
-__all__ = ["Checkpoint", "Context", "DatasetShard", "Error", "Preemption", "Result", "collective", "get_checkpoint",
-           "get_config", "get_context", "get_dataset_shard", "launch", "preemption", "report"]
+__all__ = ["Checkpoint", "Context", "DatasetShard", "Error", "Preemption", "Result", "Stopped", "collective",
+           "get_checkpoint", "get_config", "get_context", "get_dataset_shard", "launch", "preemption", "report",
+           "should_stop"]

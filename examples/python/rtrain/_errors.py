@@ -1,5 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error of this module."""
+"""What this module raises."""
+
+
+class Stopped(SystemExit):
+    """A stop condition has ended the run: report() raises it on all ranks. A script that does not catch it ends there,
+    with code 0."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(0)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class Error(RuntimeError):

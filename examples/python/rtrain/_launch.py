@@ -12,11 +12,12 @@ from ._training import json_value
 
 
 def launch(function: Callable[..., Any], config: Optional[Mapping[str, Any]] = None, *, num_workers: int = 1,
-           name: str = "", storage_path: Union[str, "os.PathLike[str]"] = "~/rtrain_results", max_restarts: int = 0,
-           datasets: Optional[Mapping[str, str]] = None, options: Sequence[str] = ()) -> Result:
+           name: str = "", storage_path: Union[str, "os.PathLike[str]"] = "", max_restarts: Optional[int] = None,
+           datasets: Optional[Mapping[str, str]] = None, run_config: Optional[Mapping[str, Any]] = None,
+           options: Sequence[str] = ()) -> Result:
     """Runs `function(config)`, or `function()`, on several ranks of this machine, and returns what they reported.
-    `options` are others of `rtrain run`, such as ["--num-to-keep", "2"]. The same name resumes a run. Raises Error if
-    the run fails."""
+    `run_config` is what a file of `rtrain run --options` has, such as {"checkpoint": {"num_to_keep": 2}}; `options` are
+    other words of the command. The same name resumes a run. Raises Error if the run fails."""
     import tempfile
     import time
     if _link.is_in_run():
@@ -24,14 +25,20 @@ def launch(function: Callable[..., Any], config: Optional[Mapping[str, Any]] = N
                               'launch() after `if __name__ == "__main__":`')
     _link.require_main_thread()
     values = json_value(dict(config or {}), "config")
-    run = name or f"{time.strftime('run_%Y-%m-%d_%H-%M-%S')}_{os.urandom(3).hex()}"
-    storage = os.path.abspath(os.path.expanduser(storage_path))
+    given = json_value(dict(run_config or {}), "run_config")
+    run = name or given.get("name") or f"{time.strftime('run_%Y-%m-%d_%H-%M-%S')}_{os.urandom(3).hex()}"
+    storage = os.path.abspath(os.path.expanduser(storage_path or given.get("storage_path") or
+                                                 "~/rtrain_results"))
     with tempfile.TemporaryDirectory(prefix="rtrain-launch-") as directory:
         file = os.path.join(directory, "function")
         with open(file, "wb") as target:
             target.write(_pack(function))
-        words = [_tool(), "run", "-n", str(num_workers), "--name", run, "--storage", storage, "--max-restarts",
-                 str(max_restarts), *options]
+        config_file = os.path.join(directory, "run.json")
+        with open(config_file, "w", encoding="utf-8") as target:
+            json.dump(given, target)
+        words = [_tool(), "run", "-n", str(num_workers), "--options", config_file, "--name", run, "--storage", storage]
+        words += [] if max_restarts is None else ["--max-restarts", str(max_restarts)]
+        words += options
         for key, value in values.items():
             words += ["--config", f"{key}={json.dumps(value)}"]
         for key, path in (datasets or {}).items():

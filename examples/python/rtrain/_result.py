@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Result: what a run has left in its directory."""
+import contextlib
 import json
 import os
 from typing import Any, Dict, List, Optional, Tuple, Union
@@ -12,8 +13,9 @@ class Result:
     """The outcome of a run: of launch(), or of its directory."""
 
     def __init__(self, path: str, metrics_history: List[Dict[str, Any]],
-                 best_checkpoints: List[Tuple[Checkpoint, Dict[str, Any]]]) -> None:
+                 best_checkpoints: List[Tuple[Checkpoint, Dict[str, Any]]], stop_reason: str = "") -> None:
         self.path = path
+        self.stop_reason = stop_reason  # which stop condition has ended the run; "": none
         self.metrics_history = metrics_history  # every report, oldest first
         self.best_checkpoints = best_checkpoints  # those that were kept, oldest first, with their reports
 
@@ -33,7 +35,12 @@ class Result:
                     content = json.load(file)
                 kept.append((content["index"], Checkpoint(entry.path), content["metrics"]))
         kept.sort(key=lambda item: item[0])
-        return cls(run, [json.loads(line) for line in lines], [(checkpoint, metrics) for _, checkpoint, metrics in kept])
+        stop_reason = ""
+        with contextlib.suppress(FileNotFoundError):
+            with open(os.path.join(run, "stopped.json"), encoding="utf-8") as file:
+                stop_reason = json.load(file)["reason"]
+        return cls(run, [json.loads(line) for line in lines], [(checkpoint, metrics) for _, checkpoint, metrics in kept],
+                   stop_reason)
 
     @property
     def metrics(self) -> Dict[str, Any]:

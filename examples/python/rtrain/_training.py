@@ -8,10 +8,12 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 from . import _link
 from ._checkpoint import Checkpoint, optional
-from ._errors import Error
+from ._errors import Error, Stopped
 
-_ALONE = {"rank": 0, "size": 1, "local_rank": 0, "local_size": 1, "node": 0, "run": "", "directory": "", "checkpoint": ""}
+_ALONE = {"rank": 0, "size": 1, "local_rank": 0, "local_size": 1, "node": 0, "run": "", "directory": "", "checkpoint": "",
+          "stop": ""}
 _newest: Optional[Checkpoint] = None
+_has_stopped = False
 _reports = 0  # outside of a run
 
 
@@ -74,8 +76,8 @@ def report(metrics: Mapping[str, Any], checkpoint: Optional[Checkpoint] = None, 
            metadata: Optional[Mapping[str, Any]] = None) -> None:
     """Records metrics, and the files of a checkpoint. All ranks call it together; it returns on all of them once the
     report is stored, or raises Error on all of them. Rank 0's metrics count, and the files of all ranks form one
-    checkpoint."""
-    global _newest, _reports
+    checkpoint. If the run stops at this report, report() raises Stopped, which ends the script."""
+    global _has_stopped, _newest, _reports
     if not isinstance(metrics, Mapping):
         raise Error("RT-E51", f"metrics are {_type_of(metrics)}; expected a dict")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
@@ -94,6 +96,14 @@ def report(metrics: Mapping[str, Any], checkpoint: Optional[Checkpoint] = None, 
     answer = _link.call({"kind": "report", "metrics": values, "directory": checkpoint.path if checkpoint else "",
                          "checkpoint": checkpoint_dir_name, "metadata": added})
     _newest = optional(answer["checkpoint"])
+    if answer["stop"]:
+        _has_stopped = True
+        raise Stopped(answer["stop"])
+
+
+def should_stop() -> bool:
+    """True if a stop condition has ended the run, perhaps before this start: then the next report() raises Stopped."""
+    return _has_stopped or bool(_facts()["stop"])
 
 
 def preemption() -> Optional[Preemption]:

@@ -83,6 +83,20 @@ inline void check_checkpoint_config(const CheckpointConfig& checkpoint) {
     }
 }
 
+/// Throws ConfigError [RT-C39].
+inline void check_console(const ConsoleConfig& console) {
+    if (console.verbose < 0 || console.verbose > 2) {
+        throw ConfigError("RT-C39",
+                          concat("console.verbose is ", console.verbose, "; expected 0, 1 or 2"));
+    }
+    constexpr int last_port = 65'535;
+    if (console.live && (*console.live < 0 || *console.live > last_port)) {
+        throw ConfigError("RT-C39",
+                          concat("console.live is ", *console.live, "; expected a port from 1 to ",
+                                 last_port, ", 0 for any that is free, or unset"));
+    }
+}
+
 /// Throws ConfigError [RT-C13].
 inline void check_storage(const RunConfig& run) {
     const std::string storage_path = run.storage_path.string();

@@ -125,6 +125,8 @@ public:
         Conditions(C one) // NOLINT
         : all_{Condition(std::move(one))} {}
 
+    void add(Condition condition) { all_.push_back(std::move(condition)); }
+
     [[nodiscard]] bool empty() const noexcept { return all_.empty(); }
     [[nodiscard]] auto begin() const noexcept { return all_.begin(); }
     [[nodiscard]] auto end() const noexcept { return all_.end(); }

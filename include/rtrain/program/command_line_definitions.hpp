@@ -32,7 +32,8 @@ RTRAIN_DOOR const char* const RunCommand::usage =
       --num-to-keep N             checkpoints to keep (all)
       --score METRIC              ranks checkpoints, larger first (newest first)
       --score-order KIND          max or min (max)
-      --tracker NAME              tensorboard (none; progress.csv is always written)
+      --tracker NAME              tensorboard, mlflow, wandb, comet or json_lines (none)
+      --options FILE              these and other options of a run, as JSON
       --rendezvous KIND           torch, tensorflow, mpi or none (torch)
       --hosts A:4,B:4             machines, and the ranks that fit on each
       --threads N                 threads per rank (cores divided by ranks)
@@ -123,7 +124,9 @@ struct OptionWord {
 /// Reads the words one by one.
 class Parser {
 public:
-    explicit Parser(const std::vector<std::string>& words) : words_(words) {}
+    explicit Parser(const std::vector<std::string>& words) : words_(words) {
+        command_.options.run.console.verbose = 0; // the program prints
+    }
 
     [[nodiscard]] RunCommand parse() {
         while (at_ < words_.size() && words_[at_].size() > 1 && words_[at_].starts_with('-')) {

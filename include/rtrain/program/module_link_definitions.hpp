@@ -162,7 +162,8 @@ RTRAIN_DOOR boost::json::object ModuleLink::welcome(const module::Hello& hello) 
             {"size", place_.size},        {"local_rank", place_.local_rank},
             {"node", place_.node},        {"local_size", place_.local_size},
             {"run", plan_.run},           {"directory", plan_.directory},
-            {"restarts", plan_.restarts}, {"checkpoint", plan_.checkpoint}};
+            {"restarts", plan_.restarts}, {"checkpoint", plan_.checkpoint},
+            {"stop", plan_.stop}};
 }
 
 RTRAIN_DOOR std::optional<boost::json::object> ModuleLink::report(module::Report& report,
@@ -240,7 +241,8 @@ ModuleLink::call(const launch::RankEvent& event, const std::filesystem::path& di
                                            [](const launch::event::Reported& it) -> Reply {
                                                return {{{"kind", "reported"},
                                                         {"iteration", it.iteration},
-                                                        {"checkpoint", it.checkpoint}}};
+                                                        {"checkpoint", it.checkpoint},
+                                                        {"stop", it.stop}}};
                                            },
                                            [](const launch::event::Met& it) -> Reply {
                                                return {{{"kind", "met"}, {"text", it.text}}};

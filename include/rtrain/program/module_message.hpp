@@ -20,7 +20,7 @@
 namespace rtrain::program {
 
 /// Changes with each change of the messages.
-inline constexpr std::int64_t module_protocol = 1;
+inline constexpr std::int64_t module_protocol = 2;
 /// The number of the rank's end of the socket, in its environment.
 inline constexpr const char* module_variable = "RTRAIN_MODULE";
 /// Largest JSON text of a message.

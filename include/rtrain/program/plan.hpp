@@ -27,6 +27,7 @@ struct ProgramPlan {
     std::vector<std::string> hosts{}; ///< of the ranks, if they are on several
     std::string directory{};          ///< of the run
     std::string checkpoint{};         ///< path of the one to resume from; empty: none
+    std::string stop{};               ///< why the run had stopped before; empty: it continues
     std::string preload{};            ///< path of the preload server's socket; empty: none
 
     bool operator==(const ProgramPlan&) const = default;
@@ -43,6 +44,7 @@ struct ProgramPlan {
                                 {"hosts", boost::json::array(hosts.begin(), hosts.end())},
                                 {"directory", directory},
                                 {"checkpoint", checkpoint},
+                                {"stop", stop},
                                 {"preload", preload}});
     }
 
@@ -60,6 +62,7 @@ struct ProgramPlan {
                          .gpus = object.at("gpus").to_number<double>(),
                          .directory = std::string(object.at("directory").as_string()),
                          .checkpoint = std::string(object.at("checkpoint").as_string()),
+                         .stop = std::string(object.at("stop").as_string()),
                          .preload = std::string(object.at("preload").as_string())};
         for (const auto& port : object.at("ports").as_array()) {
             plan.ports.push_back(port.to_number<int>());

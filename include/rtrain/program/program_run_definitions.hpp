@@ -14,6 +14,7 @@
 #include <rtrain/program/program_task.hpp>
 #include <rtrain/program/report/run_book.hpp>
 #include <rtrain/run/make_way.hpp>
+#include <rtrain/run/options/stop_check.hpp>
 
 #include <csignal>
 #include <utility>
@@ -29,6 +30,8 @@ namespace internal {
     detail::check_storage(options.run);
     detail::check_failure_config(options.run.failure);
     detail::check_checkpoint_config(options.run.checkpoint);
+    detail::check_console(options.run.console);
+    detail::check_stop(options.run.stop);
     detail::check_run_name(options.run.name);
     check_program(options);
     if (options.run.name.empty()) {
@@ -76,6 +79,7 @@ namespace internal {
 
 RTRAIN_DOOR ProgramEnd run_program(ProgramOptions options) {
     options = internal::complete(std::move(options));
+    const console::ScopedLogSettings log(options.run.logging.level, options.run.logging.json);
     detail::make_way(options.run, options.run.name);
     RunBook book(options.run, options.config);
     track::RankLogs logs(book.directory().location(), options.run.logging.json,

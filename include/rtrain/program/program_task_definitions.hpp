@@ -70,7 +70,8 @@ RTRAIN_DOOR launch::LaunchEnvironment ProgramTask::prepare(const launch::LaunchR
                      .threads = scaling.threads_per_worker,
                      .gpus = scaling.use_gpu ? scaling.gpus_per_worker : 0,
                      .directory = book_.directory().location().path,
-                     .checkpoint = book_.newest() ? book_.newest()->path.string() : ""};
+                     .checkpoint = book_.newest() ? book_.newest()->path.string() : "",
+                     .stop = book_.stop_reason()};
     if (start.remote) {
         for (const launch::Host& host :
              launch::hosts_of(launch::read_host_arguments(scaling.mpirun_args))) {

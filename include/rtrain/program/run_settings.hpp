@@ -5,9 +5,11 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/json.hpp>
+#include <rtrain/base/known_names.hpp>
 #include <rtrain/base/text/number_in.hpp>
+#include <rtrain/program/options/run_options.hpp>
+#include <rtrain/program/options/tracker_options.hpp>
 #include <rtrain/program/program_options.hpp>
-#include <rtrain/track/tensorboard/tensorboard.hpp>
 #include <rtrain/tune/resources/this_machine.hpp>
 
 #include <algorithm>
@@ -153,12 +155,16 @@ using Settings = std::map<std::string, Setting, std::less<>>;
              [](Options& run, const Text&, const Text& value) {
                  run.run.checkpoint.score_order = ScoreOrder(value);
              }},
-            {"--tracker", [](Options& run, const Text& option, const Text& value) {
-                 if (value != "tensorboard") {
-                     throw wrong_value(option, value, "tensorboard");
+            {"--tracker",
+             [](Options& run, const Text& option, const Text& value) {
+                 if (std::ranges::find(tracker_names, value) == tracker_names.end()) {
+                     throw wrong_value(option, value,
+                                       "one of " + detail::listed(tracker_names));
                  }
-                 run.run.trackers.emplace_back(track::TensorBoard());
-             }}};
+                 run.run.trackers.push_back(tracker_in(boost::json::value(value), option));
+             }},
+            {"--options", [](Options& run, const Text&,
+                             const Text& value) { read_run_options(value, run.run); }}};
 }
 
 [[nodiscard]] inline Settings settings_of_starts() {

@@ -523,8 +523,8 @@ TEST_CASE("Control.events_have_the_same_text_in_every_version") {
                       .shared = {"a"}},
          R"({"call":1,"run":"/r","attempt":"7","checkpoint":"best","files":["a"],"shared":["a"],)"
          R"("kind":"store"})"},
-        {event::Reported{.call = 1, .iteration = 3, .checkpoint = "/r/best"},
-         R"({"call":1,"iteration":3,"checkpoint":"/r/best","kind":"reported"})"},
+        {event::Reported{.call = 1, .iteration = 3, .checkpoint = "/r/best", .stop = "loss"},
+         R"({"call":1,"iteration":3,"checkpoint":"/r/best","stop":"loss","kind":"reported"})"},
         {event::Met{.call = 2, .text = "x"}, R"({"call":2,"text":"x","kind":"met"})"},
         {event::CallFailed{.call = 2, .code = "RT-E47", .error = "why"},
          R"({"call":2,"code":"RT-E47","error":"why","kind":"call_failed"})"}};

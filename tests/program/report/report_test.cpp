@@ -171,7 +171,7 @@ TEST_CASE("Reports.metrics_of_rank_0_are_recorded_when_all_ranks_have_called") {
     REQUIRE(answers.events.size() == 2);
     CHECK(!answers.saved);
     for (const auto& [rank, answer] : answers.events) {
-        CHECK(std::get<event::Reported>(answer) == event::Reported{0, 1, ""});
+        CHECK(std::get<event::Reported>(answer) == event::Reported{0, 1, "", ""});
     }
     CHECK(script.result().metric("loss") == 0.5);
     CHECK(script.result().metrics.at("training_iteration") == 1);
@@ -189,7 +189,7 @@ TEST_CASE("Reports.files_of_all_ranks_form_one_checkpoint") {
     CHECK(answers.saved->checkpoint == "checkpoint_000000");
     const std::string path = script.at("checkpoint_000000").string();
     for (const auto& [rank, answer] : answers.events) {
-        CHECK(std::get<event::Reported>(answer) == event::Reported{0, 1, path});
+        CHECK(std::get<event::Reported>(answer) == event::Reported{0, 1, path, ""});
     }
     const auto manifest = checkpoint::verify(path);
     CHECK(manifest.contents.files.size() == 4);

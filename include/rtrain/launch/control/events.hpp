@@ -171,6 +171,7 @@ struct Reported {
     std::int64_t call = 0;
     std::int64_t iteration = 0; ///< number of the report
     std::string checkpoint{};   ///< path of the newest checkpoint; empty: none
+    std::string stop{};         ///< why the run stops here; empty: it continues
     bool operator==(const Reported&) const = default;
 };
 /// The answer to Meet.

@@ -142,6 +142,10 @@ private:
     }
 
     void report() {
+        if (!book_.stop_reason().empty() && !has_said_stop_) {
+            say_reported(book_.iteration()); // the run had stopped before this start
+            return;
+        }
         std::vector<std::vector<std::string>> files;
         bool have_files = false;
         for (int rank = 0; rank < size(); ++rank) {
@@ -208,7 +212,11 @@ private:
 
     void say_reported(std::int64_t iteration) {
         const std::string newest = book_.newest() ? book_.newest()->path.string() : "";
-        answer([&](std::int64_t call) { return launch::event::Reported{call, iteration, newest}; });
+        const bool stops = !book_.stop_reason().empty() && !std::exchange(has_said_stop_, true);
+        const std::string stop = stops ? book_.stop_reason() : "";
+        answer([&](std::int64_t call) {
+            return launch::event::Reported{call, iteration, newest, stop};
+        });
     }
 
     /// Fails the calls that wait.
@@ -250,7 +258,8 @@ private:
 
     RunBook& book_;
     std::vector<Rank> ranks_;
-    std::string checkpoint_; ///< which the ranks store; empty: none
+    std::string checkpoint_;     ///< which the ranks store; empty: none
+    bool has_said_stop_ = false; ///< the script, which continues, may report more
     launch::CallAnswers answers_;
 };
 

@@ -13,6 +13,7 @@
 #include <rtrain/checkpoint/store/staging.hpp>
 #include <rtrain/checkpoint/store/store.hpp>
 #include <rtrain/config/config.hpp>
+#include <rtrain/console/screen.hpp>
 #include <rtrain/journal/log_files.hpp>
 #include <rtrain/journal/observers.hpp>
 #include <rtrain/journal/report_lines.hpp>
@@ -22,9 +23,12 @@
 #include <rtrain/run/resumable.hpp>
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/run/score_check.hpp>
+#include <rtrain/run/stop_judge.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/track/delivery/trackers.hpp>
+#include <rtrain/track/live/live_page.hpp>
 #include <rtrain/track/page/run_report.hpp>
+#include <rtrain/track/terminal/run_console.hpp>
 
 #include <boost/json/value.hpp>
 
@@ -50,7 +54,7 @@ public:
         : run_(run), directory_(detail::run_location(run, run.name), track::logs_of(run)),
           attempt_(detail::new_attempt()),
           report_(std::make_shared<track::RunReport>(run.checkpoint)),
-          log_(directory_.log_directory(), config) {
+          log_(directory_.log_directory(), config), judge_(run.stop) {
         directory_.take(attempt_);
         if (run.resume != Resume::always) {
             require_same(config);
@@ -59,6 +63,9 @@ public:
         observers_.add(report_);
         observers_.add(std::make_shared<track::Trackers>(run.trackers, config));
         observers_.add(std::make_shared<ScoreCheck>(run.checkpoint));
+        if (const auto& port = run.console.live) {
+            observers_.add(std::make_shared<track::LivePage>(*port, run.checkpoint));
+        }
     }
     RunBook(const RunBook&) = delete;
     RunBook& operator=(const RunBook&) = delete;
@@ -74,12 +81,25 @@ public:
                        run_.checkpoint);
         store_->open();
         const Config last = find_newest(skip);
-        const auto ignore = [](const Config&) {};
-        if (auto set_aside = log_.open(newest_ ? &last : nullptr, ignore)) {
+        judge_ = StopJudge(run_.stop);
+        const auto judge = [this](Config line) {
+            line[track::RunLog::checkpoint_field] = nullptr; // unknown when it was reported
+            line.erase("should_checkpoint");
+            judge_.hear(line);
+        };
+        if (auto set_aside = log_.open(newest_ ? &last : nullptr, judge)) {
             directory_.add_log(std::move(*set_aside));
         }
+        judge_.hear_time(log_.total_seconds());
+        note_stop();
         directory_.publish_logs();
         report_->describe({.ranks = ranks});
+        if (run_.console.verbose > 0 && !std::exchange(has_console_, true)) {
+            observers_.add(std::make_shared<track::RunConsole>(
+                run_.console, run_.checkpoint,
+                track::RunFacts{.ranks = ranks, .goes_on = "the same command again"},
+                console::Screen::of_stderr()));
+        }
         is_started_ = false;
         if (newest_) {
             tell_start();
@@ -92,14 +112,28 @@ public:
     /// The newest checkpoint.
     [[nodiscard]] const std::optional<Checkpoint>& newest() const noexcept { return newest_; }
 
-    /// Checks a report, and sets its time to now. Throws ConfigError [RT-C10], [RT-C75],
+    /// The number of reports.
+    [[nodiscard]] std::int64_t iteration() const noexcept { return log_.iteration(); }
+    /// Why RunConfig::stop has stopped the run, as of the report that has begun; empty: it has not.
+    [[nodiscard]] const std::string& stop_reason() const noexcept { return judge_.reason(); }
+
+    /// Checks a report, and sets its time to now. Throws ConfigError [RT-C10], [RT-C32], [RT-C75],
     /// StorageError [RT-S16], [RT-S17].
     void begin_report(const Config& metrics) {
         directory_.require_same();
         store_->staging().require_current();
         track::require_metric_names(metrics);
         log_.begin_report();
-        (void)log_.complete(metrics, std::nullopt);
+        const Config line = log_.complete(metrics, std::nullopt);
+        if (judge_.is_empty() || judge_.stops()) {
+            return;
+        }
+        judge_.hear(json::parse(json::serialize(line)).as_object()); // as it will be read back
+        if (judge_.stops()) {
+            note_stop();
+            console::say("the run stops at report %lld: %s",
+                         static_cast<long long>(log_.iteration() + 1), judge_.reason().c_str());
+        }
     }
 
     /// Records the report that has begun. Returns its number.
@@ -214,6 +248,14 @@ private:
         return {};
     }
 
+    void note_stop() const {
+        if (judge_.stops()) {
+            directory_.write(track::stop_file, json::serialize({{"reason", judge_.reason()}}));
+        } else {
+            directory_.location().filesystem.remove(directory_.path_of(track::stop_file));
+        }
+    }
+
     void tell_start() {
         is_started_ = true;
         observers_.started({.name = directory_.name(),
@@ -252,7 +294,9 @@ private:
     track::RunLog log_;
     track::Observers observers_;
     std::optional<checkpoint::Store> store_; ///< of the current start
+    StopJudge judge_;                        ///< of the current start
     std::optional<Checkpoint> newest_;
+    bool has_console_ = false;
     bool is_started_ = false; ///< the observers know of the current start
 };
 

@@ -45,20 +45,6 @@ struct TrainerOptions {
 
 namespace detail {
 
-/// Throws ConfigError [RT-C39].
-inline void check_console(const ConsoleConfig& console) {
-    if (console.verbose < 0 || console.verbose > 2) {
-        throw ConfigError("RT-C39",
-                          concat("console.verbose is ", console.verbose, "; expected 0, 1 or 2"));
-    }
-    constexpr int last_port = 65'535;
-    if (console.live && (*console.live < 0 || *console.live > last_port)) {
-        throw ConfigError("RT-C39",
-                          concat("console.live is ", *console.live, "; expected a port from 1 to ",
-                                 last_port, ", 0 for any that is free, or unset"));
-    }
-}
-
 /// Throws ConfigError [RT-C52].
 inline void check_fast_dev_run(int batches) {
     if (batches < 0) {
