@@ -27,8 +27,8 @@ INCLUDES = {"libtorch": re.compile(r"#include <(?:torch|ATen|c10)/(?!version\.h>
 CORE = {
     "base", "base/text", "checkpoint/store", "config", "console", "journal", "launch", "launch/calls",
     "launch/control", "launch/supervise", "launch/watch", "process", "process/memory", "process/os", "process/preemption",
-    "process/stack", "process/status", "process/stdio", "program", "program/process", "program/report", "schedule", "storage", "storage/file", "storage/node",
-    "track", "track/callback", "track/delivery", "track/http", "track/live", "track/mlflow", "track/offline", "track/page",
+    "process/stack", "process/status", "process/stdio", "program", "program/options", "program/process", "program/report",
+    "schedule", "storage", "storage/file", "storage/node", "track", "track/callback", "track/delivery", "track/files", "track/http", "track/live", "track/mlflow", "track/offline", "track/page",
     "track/tensorboard", "track/terminal"}
 WITHOUT_LIBTORCH = CORE | {
     "comm/memory", "format/pickle", "storage/cloud", "tune/base", "tune/controller", "tune/ranks", "tune/record",
@@ -38,7 +38,7 @@ WITHOUT_MPI = WITHOUT_LIBTORCH | {
     "data/batch", "data/dataset", "data/files", "data/images", "data/order", "data/readers", "data/stream",
     "data/tables", "fit", "fit/callbacks", "format", "metric", "model/activation", "model/amp", "model/batch_norm",
     "model/ddp", "model/hooks", "model/options", "model/parameters", "model/profile", "model/reduction",
-    "model/script", "preprocess", "run", "run/options", "state", "testing", "track/files", "track/lines",
+    "model/script", "preprocess", "run", "run/options", "state", "testing", "track/lines",
     "tune/processes", "tune/threads"}
 
 

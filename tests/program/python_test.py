@@ -340,6 +340,41 @@ class Reports(Python):
             self.check(self.run_tool("--options", "run.json", "true"), 2, "[RT-E64]")
         self.check(self.run_tool("--options", "missing.json", "true"), 2, "missing.json")
 
+    def test_steps_are_logged(self):
+        script = self.write("""
+            import json, os, tempfile
+            import rtrain
+            start = rtrain.get_checkpoint().get_metadata()["epoch"] + 1 if rtrain.get_checkpoint() else 0
+            for epoch in range(start, 3):
+                for step in range(4):
+                    rtrain.log({"loss": epoch * 10 + step, "rank": rtrain.get_context().get_world_rank()})
+                with tempfile.TemporaryDirectory() as directory:
+                    open(os.path.join(directory, "a"), "w").write("a")
+                    rtrain.report({}, checkpoint=rtrain.Checkpoint(directory), metadata={"epoch": epoch})
+                if epoch == 1 and not os.path.exists("killed"):
+                    rtrain.log({"loss": -1})  # of a step that is repeated
+                    rtrain.collective.barrier()
+                    if rtrain.get_context().get_world_rank() == 0:
+                        open("killed", "w")
+                        os.kill(os.getpid(), 9)
+            for bad in ({"step": 1}, {"loss": "low"}):
+                try:
+                    rtrain.log(bad)
+                except rtrain.Error as error:
+                    print(error.code)
+            rtrain.log({"none": float("nan")})""")
+        run = self.run_tool("-n", "2", "--name", "r", "--max-restarts", "1", "--tracker", "tensorboard", script)
+        self.check(run, 0)
+        self.assertEqual(["[rank 0] RT-C33", "[rank 0] RT-E51"], run.out.splitlines())
+        steps = [json.loads(line) for line in (self.run_directory / "steps.jsonl").read_text().splitlines()]
+        logged = [step for step in steps if "loss" in step]
+        self.assertEqual([(10 * epoch + step, 0) for epoch in range(3) for step in range(4)],
+                         [(step["loss"], step["rank"]) for step in logged])
+        self.assertEqual(list(range(1, 13)), [step["step"] for step in logged])
+        self.assertIn("none", steps[-1])
+        events = b"".join(file.read_bytes() for file in (self.run_directory / "tensorboard").rglob("*") if file.is_file())
+        self.assertIn(b"loss", events)
+
     def test_messages_of_other_programs_are_refused(self):
         hello = '{"kind":"hello","protocol":2,"version":"0"}'
         for code, messages in (("RT-E50", ["no JSON"]), ("RT-E50", ['{"kind":"meet","function":"f","text":""}']),

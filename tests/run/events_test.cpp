@@ -7,6 +7,7 @@
 #include <rtrain/launch/helper.hpp>
 #include <rtrain/process/context.hpp>
 #include <rtrain/run/run.hpp>
+#include <rtrain/run/step_tensors.hpp>
 #include <rtrain/track/files/json_lines.hpp>
 #include <rtrain/train/training.hpp>
 
@@ -447,7 +448,7 @@ TEST_CASE("Events.what_cannot_be_logged_is_refused" * doctest::timeout(60)) {
 
 TEST_CASE("Events.steps_that_come_too_fast_are_counted" * doctest::timeout(60)) {
     const test::Directory directory("fast");
-    constexpr int steps = 2 * static_cast<int>(track::StepLog::capacity);
+    constexpr int steps = 2 * static_cast<int>(track::StepLog<StepTensors>::capacity);
     test::Stderr console;
     Trainer<backend::Local> trainer(options_in(directory));
     trainer.fit([](auto& worker) {
@@ -457,7 +458,7 @@ TEST_CASE("Events.steps_that_come_too_fast_are_counted" * doctest::timeout(60)) 
     });
     const auto written = lines_of(directory.path() / "r" / "steps.jsonl").size();
     const auto said = console.text();
-    CHECK(written >= track::StepLog::capacity);
+    CHECK(written >= track::StepLog<StepTensors>::capacity);
     CHECK(contains(said, written == steps
                              ? ""
                              : "is missing " + std::to_string(steps - written) + " numbers"));

@@ -87,16 +87,28 @@ def call(message: Dict[str, Any]) -> Dict[str, Any]:
     return _exchange(message)
 
 
-def _exchange(message: Dict[str, Any]) -> Dict[str, Any]:
-    global _is_waiting
+def tell(message: Dict[str, Any]) -> None:
+    """Sends a message that has no answer."""
+    require_main_thread()
+    welcome()
+    _send(_frame(message))
+
+
+def _frame(message: Dict[str, Any]) -> bytes:
     text = json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
     if len(text) > MAX_BYTES:
         raise Error("RT-E50", f"a call has {len(text)} bytes of JSON; the limit is {MAX_BYTES}; pass large objects in "
                               "files")
+    return len(text).to_bytes(4, "little") + text
+
+
+def _exchange(message: Dict[str, Any]) -> Dict[str, Any]:
+    global _is_waiting
+    frame = _frame(message)
     if _is_waiting:
         raise Error("RT-E46", "an earlier call was interrupted before its answer came")
     _is_waiting = True
-    _send(len(text).to_bytes(4, "little") + text)
+    _send(frame)
     answer = json.loads(_receive(int.from_bytes(_receive(4), "little")))
     _is_waiting = False
     if answer["kind"] == "error":

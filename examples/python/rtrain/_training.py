@@ -12,6 +12,7 @@ from ._errors import Error, Stopped
 
 _ALONE = {"rank": 0, "size": 1, "local_rank": 0, "local_size": 1, "node": 0, "run": "", "directory": "", "checkpoint": "",
           "stop": ""}
+_FIELDS_OF_STEPS = ("step", "training_iteration", "timestamp", "checkpoint")
 _newest: Optional[Checkpoint] = None
 _has_stopped = False
 _reports = 0  # outside of a run
@@ -99,6 +100,21 @@ def report(metrics: Mapping[str, Any], checkpoint: Optional[Checkpoint] = None, 
     if answer["stop"]:
         _has_stopped = True
         raise Stopped(answer["stop"])
+
+
+def log(metrics: Mapping[str, Any]) -> None:
+    """Logs metrics of a step, which are numbers, in the run's steps.jsonl and to its trackers. Those of rank 0 count.
+    Unlike report(), it is not collective, and waits for nothing."""
+    if get_context().get_world_rank() != 0:
+        return
+    values = {_key(name, "log()"): json_value(value, str(name)) for name, value in metrics.items()}
+    for name, value in values.items():
+        if not (value is None or isinstance(value, (int, float)) or value in ("inf", "-inf")):
+            raise Error("RT-E51", f'log() was given {value!r} as "{name}"; expected a number')
+        if name in _FIELDS_OF_STEPS:
+            raise Error("RT-C33", f'log() was given a metric "{name}", which rtrain fills in; rename the metric')
+    if _link.is_in_run():
+        _link.tell({"kind": "log", "metrics": values})
 
 
 def should_stop() -> bool:

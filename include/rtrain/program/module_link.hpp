@@ -51,8 +51,10 @@ private:
     using Clock = std::chrono::steady_clock;
 
     void work(const std::stop_token& stop);
+    /// Throws LaunchError [RT-L9] for a message that is malformed or out of turn.
+    [[nodiscard]] module::Request parse(std::string_view message) const;
     /// Returns the answer to a message; empty if this object is destroyed.
-    [[nodiscard]] std::optional<boost::json::object> answer(std::string_view message,
+    [[nodiscard]] std::optional<boost::json::object> answer(module::Request& request,
                                                             const std::stop_token& stop);
     [[nodiscard]] boost::json::object welcome(const module::Hello& hello);
     [[nodiscard]] std::optional<boost::json::object> report(module::Report& report,

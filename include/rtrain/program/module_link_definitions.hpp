@@ -121,7 +121,12 @@ RTRAIN_DOOR void ModuleLink::work(const std::stop_token& stop) {
             }
             frames.append({bytes.data(), static_cast<std::size_t>(got)});
             while (const auto message = frames.next()) {
-                const auto reply = answer(*message, stop);
+                module::Request request = parse(*message);
+                if (auto* const log = std::get_if<module::Log>(&request)) {
+                    link_->say(launch::event::Log{std::move(log->metrics)});
+                    continue;
+                }
+                const auto reply = answer(request, stop);
                 if (!reply || !send(*reply)) {
                     return;
                 }
@@ -133,18 +138,23 @@ RTRAIN_DOOR void ModuleLink::work(const std::stop_token& stop) {
     }
 }
 
-RTRAIN_DOOR std::optional<boost::json::object> ModuleLink::answer(std::string_view message,
-                                                                  const std::stop_token& stop) {
+RTRAIN_DOOR module::Request ModuleLink::parse(std::string_view message) const {
     module::Request request = module::parse(message);
     const auto* const hello = std::get_if<module::Hello>(&request);
     if ((hello != nullptr) == is_greeted_) {
         launch::control::malformed(is_greeted_ ? "a second process of this rank uses the module"
                                                : "the first one is not a hello");
     }
+    return request;
+}
+
+RTRAIN_DOOR std::optional<boost::json::object> ModuleLink::answer(module::Request& request,
+                                                                  const std::stop_token& stop) {
     return std::visit(detail::Overloaded{
                           [&](module::Hello& it) { return std::optional(welcome(it)); },
                           [&](module::Report& it) { return report(it, stop); },
                           [&](module::Meet& it) { return meet(it, stop); },
+                          [](module::Log&) { return std::optional<boost::json::object>(); },
                       },
                       request);
 }

@@ -45,7 +45,11 @@ struct Meet {
     std::string function{};
     std::string text{};
 };
-using Request = std::variant<Hello, Report, Meet>;
+/// Metrics of a step; without an answer.
+struct Log {
+    boost::json::object metrics{}; ///< numbers
+};
+using Request = std::variant<Hello, Report, Meet, Log>;
 
 /// Throws LaunchError [RT-L9].
 [[nodiscard]] inline Request parse(std::string_view text) {
@@ -74,6 +78,8 @@ using Request = std::variant<Hello, Report, Meet>;
         Meet& meet = request.emplace<Meet>();
         read("function", meet.function);
         read("text", meet.text);
+    } else if (kind == "log") {
+        read("metrics", request.emplace<Log>().metrics);
     } else {
         control::malformed("its \"kind\" is unknown");
     }

@@ -25,6 +25,7 @@
 #include <rtrain/run/run_directory.hpp>
 #include <rtrain/run/run_identity.hpp>
 #include <rtrain/run/slow_rank.hpp>
+#include <rtrain/run/step_tensors.hpp>
 #include <rtrain/run/stop_judge.hpp>
 #include <rtrain/run/validations.hpp>
 #include <rtrain/track/files/step_log.hpp>
@@ -312,7 +313,7 @@ private:
     detail::RunIdentity identity_;
     track::RunLog log_;
     StopJudge judge_;
-    track::StepLog steps_;
+    track::StepLog<StepTensors> steps_;
     bool resumed_ = false;
     std::vector<StepTimes> times_; ///< by rank, since the last line
     detail::SlowRank slow_rank_;

@@ -501,7 +501,8 @@ TEST_CASE("Control.events_have_the_same_text_in_every_version") {
         {event::Stored{.call = 1, .shared = {{"a", "1 2"}}},
          R"({"call":1,"shared":{"a":"1 2"},"code":"","error":"","kind":"stored"})"},
         {event::Meet{.call = 2, .function = "barrier"},
-         R"({"call":2,"function":"barrier","text":"","kind":"meet"})"}};
+         R"({"call":2,"function":"barrier","text":"","kind":"meet"})"},
+        {event::Log{.metrics = {{"loss", 0.5}}}, R"({"metrics":{"loss":5E-1},"kind":"log"})"}};
     const std::vector<std::pair<DriverEvent, std::string>> of_driver{
         {event::Welcome{}, R"({"kind":"welcome"})"},
         {event::Refused{"why"}, R"({"why":"why","kind":"refused"})"},

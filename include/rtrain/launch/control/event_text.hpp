@@ -105,6 +105,7 @@ inline constexpr std::tuple formats{
     format<event::Meet>("meet", field("call", &event::Meet::call),
                         field("function", &event::Meet::function),
                         field("text", &event::Meet::text)),
+    format<event::Log>("log", field("metrics", &event::Log::metrics)),
     format<event::Store>(
         "store", field("call", &event::Store::call), field("run", &event::Store::run),
         field("attempt", &event::Store::attempt), field("checkpoint", &event::Store::checkpoint),

@@ -114,6 +114,11 @@ struct Meet {
     std::string text{};
     bool operator==(const Meet&) const = default;
 };
+/// Rank 0 logs metrics of a step. It has no answer.
+struct Log {
+    boost::json::object metrics{}; ///< numbers
+    bool operator==(const Log&) const = default;
+};
 
 // From the driver.
 
@@ -193,7 +198,7 @@ struct CallFailed {
 using RankEvent = std::variant<event::Training, event::Failed, event::Ending, event::LastWords,
                                event::Saved, console::Progress, event::Shown, event::Stack,
                                event::RunEnded, event::RunBegins, event::Address, event::Done,
-                               event::Answer, event::Report, event::Stored, event::Meet>;
+                               event::Answer, event::Report, event::Stored, event::Meet, event::Log>;
 
 using DriverEvent = std::variant<event::Welcome, event::Refused, event::Ping, event::Preempt,
                                  event::Dump, event::Addresses, event::End, Decision, event::Call,

@@ -158,6 +158,7 @@ private:
                 [&](const event::Report&) { answer(rank, received); },
                 [&](const event::Stored&) { answer(rank, received); },
                 [&](const event::Meet&) { answer(rank, received); },
+                [&](const event::Log&) { answer(rank, received); },
             },
             received);
     }

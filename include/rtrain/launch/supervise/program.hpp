@@ -93,7 +93,7 @@ struct Task {
     std::function<void(const std::string& answer)> answered = [](const std::string&) {};
     /// False if ranks on this machine can be started without mpirun.
     bool needs_mpi = true;
-    /// Called with Report, Stored, Meet and, after `keep_result`, Ending; throws only
+    /// Called with Report, Stored, Meet, Log and, after `keep_result`, Ending; throws only
     /// std::bad_alloc.
     std::function<CallAnswers(int rank, const RankEvent&)> answer = [](int, const RankEvent&) {
         return CallAnswers{};

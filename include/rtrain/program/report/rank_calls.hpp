@@ -36,7 +36,7 @@ public:
     /// `book` outlives this object.
     RankCalls(RunBook& book, int ranks) : book_(book), ranks_(static_cast<std::size_t>(ranks)) {}
 
-    /// Handles Report, Stored, Meet and Ending. Throws std::bad_alloc.
+    /// Handles Report, Stored, Meet, Log and Ending. Throws std::bad_alloc.
     [[nodiscard]] launch::CallAnswers hear(int rank, const launch::RankEvent& received) {
         answers_ = {};
         const auto take = [&](const auto& call) { this->take(rank, call); };
@@ -46,6 +46,7 @@ public:
                            [&](const launch::event::Meet& call) { take(call); },
                            [&](const launch::event::Stored& stored) { keep(rank, stored); },
                            [&](const launch::event::Ending&) { end(rank); },
+                           [&](const launch::event::Log& step) { book_.log(step.metrics); },
                            [](const auto&) {},
                        },
                        received);

@@ -26,12 +26,14 @@
 #include <rtrain/run/stop_judge.hpp>
 #include <rtrain/storage/locate.hpp>
 #include <rtrain/track/delivery/trackers.hpp>
+#include <rtrain/track/files/step_log.hpp>
 #include <rtrain/track/live/live_page.hpp>
 #include <rtrain/track/page/run_report.hpp>
 #include <rtrain/track/terminal/run_console.hpp>
 
 #include <boost/json/value.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -54,7 +56,12 @@ public:
         : run_(run), directory_(detail::run_location(run, run.name), track::logs_of(run)),
           attempt_(detail::new_attempt()),
           report_(std::make_shared<track::RunReport>(run.checkpoint)),
-          log_(directory_.log_directory(), config), judge_(run.stop) {
+          log_(directory_.log_directory(), config),
+          steps_(directory_.log_directory() / track::steps_file,
+                 [this](std::uint64_t size, std::int64_t step, const Config& last) {
+                     observers_.stepped({.step = step, .steps_size = size, .line = &last});
+                 }),
+          judge_(run.stop) {
         directory_.take(attempt_);
         if (run.resume != Resume::always) {
             require_same(config);
@@ -90,6 +97,8 @@ public:
         if (auto set_aside = log_.open(newest_ ? &last : nullptr, judge)) {
             directory_.add_log(std::move(*set_aside));
         }
+        steps_.close(); // with what an earlier start has logged
+        steps_.open(newest_ ? newest_->path.filename().string() : "", log_.iteration());
         judge_.hear_time(log_.total_seconds());
         note_stop();
         directory_.publish_logs();
@@ -142,6 +151,22 @@ public:
         return log_.iteration();
     }
 
+    /// Logs a step's metrics, without blocking. Those that cannot be logged are left out.
+    void log(const Config& metrics) {
+        std::vector<track::StepLog<track::StepNumbers>::Metric> numbers;
+        for (const auto& item : metrics) {
+            numbers.emplace_back(item.key(), json::number(item.value()).value_or(NAN));
+        }
+        if (!is_started_) {
+            tell_start();
+        }
+        try {
+            steps_.log(numbers);
+        } catch (const ConfigError& error) { // the module has checked them
+            console::warn("%s", error.what());
+        }
+    }
+
     /// Creates the directory into which ranks copy the files of the next checkpoint. Returns its
     /// name. Throws CheckpointError [RT-K9], ConfigError [RT-E48].
     [[nodiscard]] std::string stage(const std::string& wished) const {
@@ -167,6 +192,7 @@ public:
             Checkpoint(staging.directory_of(name, 0)).update_metadata(metadata);
         }
         const Config line = log_.complete(metrics, name);
+        steps_.mark(name);
         append(line);
         store_->commit(name, ranks, std::move(contents), line);
         newest_ = store_->checkpoint(name);
@@ -189,6 +215,7 @@ public:
         if (failure) {
             write_error(*failure);
         }
+        steps_.close();
         if (is_started_ && how != track::Ended::How::failed) {
             observers_.closing({.pauses = pauses});
         }
@@ -265,6 +292,8 @@ private:
                             .resumed = newest_.has_value(),
                             .logs = directory_.log_directory(),
                             .log_size = log_.size(),
+                            .step = steps_.step(),
+                            .steps_size = steps_.size(),
                             .iteration = log_.iteration(),
                             .checkpoint = newest_ ? newest_->path.filename().string() : "",
                             .checkpoints = store_->listing().committed});
@@ -275,6 +304,7 @@ private:
             tell_start();
         }
         log_.append(line);
+        steps_.reported(log_.iteration());
         observers_.reported({.line = line, .log_size = log_.size()});
     }
 
@@ -294,6 +324,7 @@ private:
     track::RunLog log_;
     track::Observers observers_;
     std::optional<checkpoint::Store> store_; ///< of the current start
+    track::StepLog<track::StepNumbers> steps_;
     StopJudge judge_;                        ///< of the current start
     std::optional<Checkpoint> newest_;
     bool has_console_ = false;

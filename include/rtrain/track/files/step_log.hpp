@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// StepLog: steps.jsonl, a line for each call of worker.log(). The caller only enqueues numbers; a
-/// thread formats the lines, and reads device tensors in batches.
+/// StepLog: steps.jsonl, a line for each call of log(). The caller only enqueues numbers; a thread
+/// formats the lines. `Values` says what counts as a number; run/step_tensors.hpp has one for tensors.
 #pragma once
 
 #include <rtrain/base/console.hpp>
@@ -15,11 +15,6 @@
 #include <rtrain/process/preemption/signals_blocked.hpp>
 #include <rtrain/storage/file/growing_file.hpp>
 #include <rtrain/track/lines/log_reader.hpp>
-#include <rtrain/track/lines/step_value.hpp>
-
-#include <ATen/Functions.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -31,7 +26,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,8 +35,22 @@
 
 namespace rtrain::track {
 
+/// The values of a StepLog of plain numbers. A StepLog copies its Values before it reads them.
+struct StepNumbers {
+    using Value = double;
+    struct Later {}; ///< a value that is read in the thread
+
+    static void check(std::string_view /*name*/, double /*value*/) {}
+    static void keep(double value, double& number, Later& /*later*/) { number = value; }
+    template <class Entries>
+    static void read(Entries& /*entries*/) {}
+};
+
+template <class Values>
 class StepLog {
 public:
+    using Metric = std::pair<std::string_view, typename Values::Value>;
+
     /// Numbers that may wait for the thread, which runs every 100 ms; more are dropped.
     static constexpr std::size_t capacity = std::size_t{1} << 16;
     static constexpr const char* checkpoint_field = "checkpoint";
@@ -76,7 +84,7 @@ public:
     void reported(std::int64_t iteration) { iteration_ = iteration; }
 
     /// Throws ConfigError [RT-C33, RT-C34].
-    void log(std::span<const StepMetric> metrics) {
+    void log(std::span<const Metric> metrics) {
         for (const auto& [name, value] : metrics) {
             check(name, value);
         }
@@ -92,7 +100,7 @@ public:
         }
         for (const auto& [name, value] : metrics) {
             Entry entry{step_, iteration_, now, &*names_.find(name)};
-            keep(value, entry);
+            values_.keep(value, entry.number, entry.later);
             waiting_.push_back(std::move(entry));
         }
         if (sleeps_) {
@@ -128,7 +136,7 @@ private:
         double time_s;
         const std::string* name; ///< in `names_`
         double number = 0;
-        at::Tensor tensor{}; ///< on a device; else undefined
+        typename Values::Later later{};
     };
     struct Kept {
         std::int64_t step = 0;
@@ -141,35 +149,19 @@ private:
         }
     };
 
-    void check(std::string_view name, const StepValue& value) {
+    void check(std::string_view name, const typename Values::Value& value) {
         if (names_.find(name) == names_.end()) {
             require_metric_name(name);
             if (name == step_field || name == checkpoint_field || name == iteration_field ||
                 name == "timestamp") {
                 throw ConfigError("RT-C33",
-                                  rtrain::detail::concat("worker.log() was given a metric \"", name,
+                                  rtrain::detail::concat("log() was given a metric \"", name,
                                                          "\", which rtrain fills in; rename the "
                                                          "metric"));
             }
             names_.emplace(name);
         }
-        if (const at::Tensor* const tensor = value.tensor(); tensor && tensor->numel() != 1) {
-            throw ConfigError("RT-C34", rtrain::detail::concat(
-                                            "worker.log() was given a tensor of ", tensor->numel(),
-                                            " elements as \"", name, "\"; expected one element"));
-        }
-    }
-
-    void keep(const StepValue& value, Entry& entry) {
-        if (const double* const number = value.number()) {
-            entry.number = *number;
-        } else if (const at::Tensor& tensor = *value.tensor(); tensor.is_cpu()) {
-            entry.number = tensor.item<double>();
-        } else {
-            entry.tensor = tensor.detach();
-            stream_ =
-                c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
-        }
+        Values::check(name, value);
     }
 
     /// The end of the valid steps.
@@ -234,15 +226,15 @@ private:
     /// now. Drops what cannot be written.
     void flush(const std::string& last = "") noexcept {
         const std::scoped_lock flushing(flushing_);
-        std::optional<c10::Stream> stream;
+        Values values;
         {
             const std::scoped_lock lock(mutex_);
             flushed_.clear();
             std::swap(flushed_, waiting_);
-            stream = stream_;
+            values = values_;
         }
         try {
-            read_tensors(stream);
+            values.read(flushed_);
             Config line;
             const std::string text = lines(line);
             write(text + last, line);
@@ -273,28 +265,6 @@ private:
         return text + (line.empty() ? "" : json::serialize(line) + "\n");
     }
 
-    /// Waits only once for the device, on the stream that computed the tensors.
-    void read_tensors(const std::optional<c10::Stream>& stream) {
-        const c10::OptionalStreamGuard guard(stream);
-        std::vector<at::Tensor> tensors;
-        for (const Entry& entry : flushed_) {
-            if (entry.tensor.defined()) {
-                tensors.push_back(entry.tensor.reshape({}).to(at::kDouble));
-            }
-        }
-        if (tensors.empty()) {
-            return;
-        }
-        const at::Tensor numbers = at::stack(tensors).cpu();
-        const auto* number = numbers.const_data_ptr<double>();
-        for (Entry& entry : flushed_) {
-            if (entry.tensor.defined()) {
-                entry.number = *number++;
-                entry.tensor.reset();
-            }
-        }
-    }
-
     void write(const std::string& text, const Config& last) {
         if (text.empty()) {
             return;
@@ -317,7 +287,7 @@ private:
     std::mutex mutex_;
     std::condition_variable work_;
     std::vector<Entry> waiting_;
-    std::optional<c10::Stream> stream_; ///< stream of the device tensors
+    Values values_;
     std::int64_t left_out_ = 0;
     bool sleeps_ = false;
     bool ends_ = false;
