@@ -43,14 +43,20 @@ class Launch(Python):
     def test_a_function_of_a_script(self):
         run = self.alone(TRAIN + """
     if __name__ == "__main__":
-        result = rtrain.launch(train, {"epochs": 3}, num_workers=2, name="r", storage_path="results",
-                               options=["--num-to-keep", "2"])
+        result = rtrain.launch(train, {"epochs": 3}, num_workers=2,
+                               run_config={"name": "r", "storage_path": "results", "checkpoint": {"num_to_keep": 2}})
         assert result.metrics["loss"] == 1 / 3 and len(result.metrics_history) == 3, result
         assert [report["training_iteration"] for _, report in result.best_checkpoints] == [2, 3]
         assert result.checkpoint.path == os.path.join(result.path, "checkpoint_000002"), result.checkpoint
         again = rtrain.launch(train, {"epochs": 5}, num_workers=1, name="r", storage_path="results",
                               options=["--resume", "always"])
         assert [report["loss"] for report in again.metrics_history] == [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]
+        stopped = rtrain.launch(train, {"epochs": 5}, storage_path="results", run_config={"stop": {"training_iteration": 2}})
+        assert len(stopped.metrics_history) == 2 and stopped.stop_reason.startswith("Threshold"), stopped
+        try:
+            rtrain.launch(train, {}, run_config={"stopp": {}})
+        except rtrain.Error as error:
+            assert error.code == "RT-E64", error
         print("done", rtrain.Result.from_path("results/r").metrics["training_iteration"])""")
         self.check(run, 0, "done 5")
         self.assertEqual(3, run.out.count("ended "))

@@ -322,7 +322,7 @@ class Reports(Python):
     def test_mistakes_in_a_file_of_options_name_the_key(self):
         for options, message in (({"checkpoint": {"num_to_kep": 2}}, 'unknown option "checkpoint/num_to_kep"; did you mean '
                                                                      '"num_to_keep"?'),
-                                 ({"checkpoint": {"num_to_keep": "two"}}, 'the config has "two" for "checkpoint/num_to_keep"'),
+                                 ({"checkpoint": {"num_to_keep": "two"}}, 'has "two" for "checkpoint/num_to_keep"'),
                                  ({"checkpoint": {"num_to_keep": 0}}, "num_to_keep is 0"),
                                  ({"checkpoint": {"score_order": "up"}}, '"checkpoint/score_order": "up" is not'),
                                  ({"stop": [{"kind": "early", "metric": "loss"}]}, '"stop/0/kind" is "early"'),
