@@ -8,7 +8,7 @@
 #include <rtrain/journal/observer.hpp>
 #include <rtrain/journal/rank_logs.hpp>
 #include <rtrain/launch/supervise/program.hpp>
-#include <rtrain/program/process/preload_service.hpp>
+#include <rtrain/program/process/preload_server.hpp>
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/program/program_task.hpp>
 #include <rtrain/program/report/run_book.hpp>

@@ -8,7 +8,7 @@
 #include <rtrain/base/failure.hpp>
 #include <rtrain/launch/supervise/program.hpp>
 #include <rtrain/program/held_ports.hpp>
-#include <rtrain/program/process/preload_service.hpp>
+#include <rtrain/program/process/preload_server.hpp>
 #include <rtrain/program/process/run_lease.hpp>
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/program/rank_parent.hpp>

@@ -12,7 +12,7 @@
 #include <rtrain/launch/driver.hpp>
 #include <rtrain/launch/supervise/lifetime.hpp>
 #include <rtrain/launch/supervise/supervisor.hpp>
-#include <rtrain/program/process/preload_service.hpp>
+#include <rtrain/program/process/preload_server.hpp>
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/program/program_run.hpp>
 #include <rtrain/tune/base/metric.hpp>

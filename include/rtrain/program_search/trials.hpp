@@ -6,7 +6,7 @@
 
 #include <rtrain/base/error.hpp>
 #include <rtrain/process/os/thread.hpp>
-#include <rtrain/program/process/preload_service.hpp>
+#include <rtrain/program/process/preload_server.hpp>
 #include <rtrain/program/program_options.hpp>
 #include <rtrain/program_search/trial_run.hpp>
 #include <rtrain/storage/file/process_directory.hpp>
