@@ -15,7 +15,8 @@ the root is in no room, so it has an entry of its own. "may include" is a list o
   include their door, and the door them, for those who do not link rtrain::compiled),
 - a header is in no room, or a room of the file holds none,
 - definitions (x_definitions.hpp) have no door x.hpp that includes them at its end, or are included by another header:
-  rtrain::compiled defines them, too; or a header of another name has definitions (RTRAIN_DOOR),
+  rtrain::compiled defines them, too; or a header of another name has definitions (RTRAIN_DOOR); or no file of
+  cmake/compiled includes them: a program with rtrain::compiled would not link,
  - a *_format.hpp, a vendor's private format, is included by a header that is not its *_definitions.hpp,
  - a header that is not generated is longer than 400 lines, half of them than 150, or a function than 60,
  - a function has more than five parameters, except in extern "C" blocks: a struct with named members takes them,
@@ -38,6 +39,7 @@ import tempfile
 
 ROOMS = "tests/house/rooms.json"
 HEADERS = "include/rtrain"
+LIBRARY = "cmake/compiled"
 COMPILED = "base/compiled.hpp"
 DEFINITIONS = "_definitions.hpp"
 CONSOLE = ("base/console.hpp", "console/screen.hpp")
@@ -173,6 +175,13 @@ def wrong_door(headers, header):
     return "" if headers.get(door, "").endswith(end) else f"{door} includes it at its end"
 
 
+def not_compiled(root, headers):
+    """The definitions that rtrain::compiled lacks."""
+    compiled = {name for file in (root / LIBRARY).glob("*.cpp")
+                for name in INCLUDE.findall(file.read_text(encoding="utf-8"))}
+    return sorted(set(filter(is_definitions, headers)) - compiled)
+
+
 def without_doors(text):
     """Without the definitions that a door includes at its end, which include the door."""
     return DOOR.sub("", text)
@@ -298,6 +307,7 @@ def problems_of(root):
             target = room_of(other, table)
             if room and target and target != room and target not in table[room]:
                 found.append(f"{header}: includes {other}, but {room} may not include {target}")
+    found += [f"{header}: no file of {LIBRARY} includes it" for header in not_compiled(root, headers)]
     median = sorted(text.count("\n") for text in headers.values())[len(headers) // 2]
     if median > MEDIAN:
         found.append(f"the median header has {median} lines; at most {MEDIAN}")
@@ -403,6 +413,14 @@ def definitions_without_door(root):
     return f"trainer.hpp: includes {definitions}"
 
 
+def definitions_that_are_not_compiled(root):
+    file = next((root / LIBRARY).glob("*.cpp"))
+    text = file.read_text(encoding="utf-8")
+    first = INCLUDE.search(text)
+    file.write_text(text.replace(first[0], "", 1), encoding="utf-8")
+    return f"{first[1]}: no file of {LIBRARY} includes it"
+
+
 def definitions_of_another_name(root):
     low, low_header, *_ = lowest_and_highest(root)
     add_line(root / HEADERS / low_header, "RTRAIN_DOOR void f() {}")
@@ -469,9 +487,10 @@ def hiding_namespace(root):
 
 CONTROLS = [forbidden_include, circle_of_rooms, circle_of_headers, circle_of_directories, crowded_directory,
             included_forwarding_header, header_in_no_room,
-            header_in_the_root, empty_room, definitions_without_door, definitions_of_another_name,
-            door_that_does_not_open, format_for_others, long_header, long_median,
-            long_function, long_parameter_list, second_console, hiding_namespace]
+            header_in_the_root, empty_room, definitions_without_door,
+            definitions_that_are_not_compiled, definitions_of_another_name,
+            door_that_does_not_open, format_for_others, long_header, long_median, long_function,
+            long_parameter_list, second_console, hiding_namespace]
 
 
 def unnoticed(root):
@@ -481,6 +500,7 @@ def unnoticed(root):
         with tempfile.TemporaryDirectory() as directory:
             copy = pathlib.Path(directory)
             shutil.copytree(root / HEADERS, copy / HEADERS)
+            shutil.copytree(root / LIBRARY, copy / LIBRARY)
             (copy / ROOMS).parent.mkdir(parents=True)
             shutil.copy(root / ROOMS, copy / ROOMS)
             expected = control(copy)
