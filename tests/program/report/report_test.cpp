@@ -328,7 +328,7 @@ TEST_CASE("Reports.an_error_in_the_background_is_one_of_the_next_report") {
     save_in_vain();
     (void)script.end(0);
     CHECK(script.end(1).events.empty());
-    CHECK(script.calls->failure()->code == "RT-S4");
+    CHECK(script.calls->failure()->code.text() == "RT-S4");
 }
 
 TEST_CASE("Reports.names_of_checkpoints") {

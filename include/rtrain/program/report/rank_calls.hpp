@@ -4,6 +4,7 @@
 /// report(). Each rank waits for the answer to its call before it makes another one.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
@@ -67,7 +68,7 @@ private:
 
     struct Rank {
         std::optional<std::variant<Report, Meet>> call{}; ///< which waits for its answer
-        std::int64_t storing = -1; ///< the call whose files it stores
+        std::int64_t storing = -1;                        ///< the call whose files it stores
         std::optional<launch::event::Stored> stored{};
         std::int64_t answered = 0; ///< its calls before
         bool has_ended = false;
@@ -187,11 +188,12 @@ private:
             say_reported(book_.record(report_of(0).metrics));
             return;
         }
-        saving_ = {.name = book_.stage(report_of(0).checkpoint), .in_background = in_background};
+        saving_ = {.name = book_.stage(report_of(0).checkpoint)};
         if (in_background) {
             record();
         }
         store();
+        saving_->in_background = in_background; // errors are no longer those of this report
         if (in_background) {
             say_reported(saving_->iteration);
         }
@@ -265,6 +267,7 @@ private:
             throw;
         } catch (const std::exception& error) {
             failure_ = detail::failure_of(error);
+            console::warn("%s was not stored: %s", saving_->name.c_str(), failure_->text().c_str());
             give_up();
         }
     }
@@ -352,7 +355,7 @@ private:
     RunBook& book_;
     std::vector<Rank> ranks_;
     std::optional<Saving> saving_;
-    std::optional<Failure> failure_;
+    std::optional<Failure> failure_; ///< of the background
     bool has_said_stop_ = false; ///< the script, which continues, may report more
     launch::CallAnswers answers_;
 };
