@@ -86,7 +86,7 @@ private:
     std::atomic<bool> asks_{false};
     std::atomic<bool> is_storing_{false};
     std::atomic<Clock::rep> ends_at_{0}; ///< when a preempted rank must have ended; 0: never
-    process::Thread storing_; ///< in the background
+    process::Thread storing_;            ///< in the background
     process::Thread thread_;
 };
 

@@ -313,7 +313,8 @@ TEST_CASE("Reports.an_error_in_the_background_is_one_of_the_next_report") {
     (void)script.report(0, {{"n", 2}});
     const auto failed = script.report(1, {});
     CHECK(failure(failed, 2) == "RT-S4");
-    CHECK(contains(std::get<event::CallFailed>(failed.events[0].second).error, "rank 0: disk full"));
+    CHECK(
+        contains(std::get<event::CallFailed>(failed.events[0].second).error, "rank 0: disk full"));
     CHECK(!script.calls->failure());
     CHECK(script.save({{"n", 3}}).saved);
     CHECK(script.result().metrics.at("training_iteration") == 2);

@@ -87,8 +87,8 @@ struct Done {
 
 // Calls that all ranks of a program make together (program/report/rank_calls.hpp).
 
-/// A rank calls report(). Each gets Store, if there are files, and then Reported; in the background,
-/// without waiting for Stored.
+/// A rank calls report(). Each gets Store, if there are files, and then Reported; in the
+/// background, without waiting for Stored.
 struct Report {
     std::int64_t call = 0;         ///< counts the rank's calls, from 0
     boost::json::object metrics{}; ///< rank 0's count

@@ -356,7 +356,7 @@ private:
     std::vector<Rank> ranks_;
     std::optional<Saving> saving_;
     std::optional<Failure> failure_; ///< of the background
-    bool has_said_stop_ = false; ///< the script, which continues, may report more
+    bool has_said_stop_ = false;     ///< the script, which continues, may report more
     launch::CallAnswers answers_;
 };
 
