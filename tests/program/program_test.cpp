@@ -313,18 +313,23 @@ TEST_CASE("Program.a_trainer_runs_a_script_and_reads_its_run") {
 
 TEST_CASE("Program.messages_of_the_module_are_checked") {
     const auto parsed = module::parse(R"({"kind":"report","metrics":{"loss":0.5},"directory":"/d",)"
-                                      R"("checkpoint":"best","metadata":{}})");
+                                      R"("checkpoint":"best","metadata":{},"in_background":true})");
     const auto& report = std::get<module::Report>(parsed);
     CHECK(report.metrics.at("loss") == 0.5);
     CHECK(report.directory == "/d");
+    CHECK(report.in_background);
     CHECK(std::get<module::Hello>(
-              module::parse(R"({"kind":"hello","protocol":2,"version":"9","new":1})"))
-              .protocol == 2);
+              module::parse(R"({"kind":"hello","protocol":3,"version":"9","new":1})"))
+              .protocol == 3);
     for (const char* const wrong :
          {"", "[]", R"({"kind":"meet","function":"f"})", R"({"kind":"log"})",
           R"({"kind":"meet","function":"f","text":"","more":1})",
-          R"({"kind":"report","metrics":[],"directory":"","checkpoint":"","metadata":{}})",
-          R"({"kind":"report","metrics":{"a":1e999},"directory":"","checkpoint":"","metadata":{}})",
+          R"({"kind":"report","metrics":[],"directory":"","checkpoint":"","metadata":{},)"
+          R"("in_background":false})",
+          R"({"kind":"report","metrics":{"a":1e999},"directory":"","checkpoint":"","metadata":{},)"
+          R"("in_background":false})",
+          R"({"kind":"report","metrics":{},"directory":"","checkpoint":"","metadata":{},)"
+          R"("in_background":"async"})",
           R"({"kind":"hello","protocol":-1,"version":""})"}) {
         CAPTURE(wrong);
         CHECK(test::code_of([&] { (void)module::parse(wrong); }) == "RT-L9");

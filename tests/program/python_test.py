@@ -21,7 +21,8 @@ from run_test import Run, wait_until
 
 MODULE = run_test.HERE.parent.parent / "examples/python"
 
-# Saves a chain of numbers, with one file per rank; `called` and `returned` have the epoch of rank 0's last report.
+# Saves a chain of numbers, with one file per rank; `called` has the epoch of rank 0's last report, `returned` that
+# of the last one that is durable.
 EPOCHS = """
     import json, os, pathlib, tempfile
     import rtrain
@@ -46,9 +47,11 @@ EPOCHS = """
             if rank == 0:
                 pathlib.Path(directory, "state.json").write_text(json.dumps({"epoch": epoch, "chain": chain}))
                 replace("called", str(epoch))
-            rtrain.report({"epoch": epoch, "loss": chain / 2**64}, checkpoint=rtrain.Checkpoint.from_directory(directory))
+            mode = "async" if rtrain.get_config().get("mixed") and epoch % 3 else "sync"
+            rtrain.report({"epoch": epoch, "loss": chain / 2**64}, checkpoint=rtrain.Checkpoint.from_directory(directory),
+                          checkpoint_upload_mode=mode)
         if rank == 0:
-            replace("returned", str(epoch))
+            replace("returned", str(epoch - (mode == "async")))
         left = rtrain.preemption()
         if left or rtrain.collective.broadcast_from_rank_zero(os.path.exists("stop")):
             print("ends", "preempted" if left else "", flush=True)
@@ -187,16 +190,54 @@ class Reports(Python):
         self.check(run, 1, "rank 0 called report(), but rank 1 called barrier()")
 
     def test_sigterm_leaves_time_to_report(self):
+        for words in ((), ("--config", "mixed=true")):
+            with self.subTest(words=words):
+                self.start_over()
+                (self.directory / "stop").unlink(missing_ok=True)
+                script = self.write(EPOCHS)
+                run = self.start("-n", "2", "--name", "r", *words, script)
+                wait_until(lambda: (self.directory / "returned").exists())
+                run.terminate()
+                self.check(self.end(run), 75, "ends preempted")
+                reports = self.check_reports()
+                self.assertTrue((self.run_directory / reports[-1]["checkpoint_dir_name"]).is_dir())
+                (self.directory / "stop").touch()
+                self.check(self.run_tool("-n", "2", "--name", "r", *words, script), 0)
+                self.assertEqual(len(reports) + 1, len(self.check_reports()))
+                self.assertFalse((self.run_directory / "error.json").exists())
+
+    def test_checkpoints_in_the_background(self):
         script = self.write(EPOCHS)
-        run = self.start("-n", "2", "--name", "r", script)
-        wait_until(lambda: (self.directory / "returned").exists())
-        run.terminate()
-        self.check(self.end(run), 75, "ends preempted")
-        before = len(self.check_reports())
-        (self.directory / "stop").touch()
-        self.check(self.run_tool("-n", "2", "--name", "r", script), 0)
-        self.assertEqual(before + 1, len(self.check_reports()))
-        self.assertFalse((self.run_directory / "error.json").exists())
+        options = ("-n", "2", "--name", "r", "--num-to-keep", "2", "--config", "mixed=true")
+        self.check(self.run_tool(*options, "--config", "epochs=6", script), 0)
+        reports = self.check_reports()
+        self.assertEqual([f"checkpoint_{epoch:06}" for epoch in range(6)], [report["checkpoint_dir_name"] for report in reports])
+        self.assertEqual({"checkpoint_000004", "checkpoint_000005"},  # the end has waited
+                         {path.name for path in self.run_directory.glob("checkpoint_*")})
+        manifest = json.loads((self.run_directory / "checkpoint_000005" / "manifest.json").read_text())
+        self.assertEqual({"state.json", "rank-0", "rank-1"}, {file["name"] for file in manifest["files"]})
+        self.check(self.run_tool(*options, "--config", "epochs=8", "--resume", "always", script), 0)
+        self.assertEqual(8, len(self.check_reports()))
+
+    def test_a_file_that_changes_after_report_has_returned(self):
+        run = self.train("""
+            import os, pathlib, tempfile
+            import rtrain
+            directory = pathlib.Path(tempfile.mkdtemp())
+            rank = rtrain.get_context().get_world_rank()
+            for epoch in range(4):
+                pathlib.Path(directory, "same").write_text(f"{epoch}" * (4 << 20))
+                pathlib.Path(directory, f"rank-{rank}").write_text(f"{epoch}" * (1 << 20))
+                rtrain.report({"epoch": epoch}, checkpoint=rtrain.Checkpoint(directory), checkpoint_upload_mode="async")""")
+        self.check(run, 0)
+        for epoch in range(4):
+            for name, size in (("same", 4 << 20), ("rank-0", 1 << 20), ("rank-1", 1 << 20)):
+                text = (self.run_directory / f"checkpoint_{epoch:06}" / name).read_text()
+                self.assertTrue(text == f"{epoch}" * size, f"{name} of epoch {epoch}")
+
+    def start_over(self):
+        shutil.rmtree(self.directory / "results", ignore_errors=True)
+        (self.directory / "returned").unlink(missing_ok=True)
 
     def test_a_script_that_does_not_ask_gets_sigterm(self):
         run = self.start("--name", "r", self.write("""
@@ -218,6 +259,7 @@ class Reports(Python):
                 ("RT-E51", "rtrain.report(1)"),
                 ("RT-E51", "rtrain.report({}, checkpoint='/tmp')"),
                 ("RT-E51", "rtrain.report({'x': 2**64})"),
+                ("RT-E51", "rtrain.report({}, checkpoint_upload_mode='no_upload')"),
                 ("RT-E51", "deep = [1]\nfor _ in range(40): deep = [deep]\nrtrain.report({'x': deep})"),
                 ("RT-E50", "rtrain.report({'x': 'x' * (1 << 20)})"),
                 ("RT-E50", "d = rtrain.Checkpoint(tempfile.mkdtemp())\nd.set_metadata({'x': 'x' * (1 << 19)})\n"
@@ -232,6 +274,9 @@ class Reports(Python):
                            "rtrain.report({}, checkpoint=rtrain.Checkpoint(d))"),
                 ("RT-K5", "d = tempfile.mkdtemp()\nopen(d + '/same', 'w').write(str(rank))\n"
                           "rtrain.report({}, checkpoint=rtrain.Checkpoint(d))"),
+                ("RT-K5", "d = tempfile.mkdtemp()\nopen(d + '/a', 'w').write('a')\n"
+                          "rtrain.report({}, checkpoint=rtrain.Checkpoint(d),\n"
+                          "              checkpoint_upload_mode='async' if rank else 'sync')"),
                 ("RT-K9", "d = tempfile.mkdtemp()\nopen(d + '/a', 'w').write('a')\n"
                           "rtrain.report({}, checkpoint=rtrain.Checkpoint(d), checkpoint_dir_name='latest')"),
                 ("RT-E52", "import threading\n"
@@ -377,10 +422,10 @@ class Reports(Python):
         self.assertIn(b"loss", events)
 
     def test_messages_of_other_programs_are_refused(self):
-        hello = '{"kind":"hello","protocol":2,"version":"0"}'
+        hello = '{"kind":"hello","protocol":3,"version":"0"}'
         for code, messages in (("RT-E50", ["no JSON"]), ("RT-E50", ['{"kind":"meet","function":"f","text":""}']),
                                ("RT-E50", [hello, hello]), ("RT-E50", [hello, '{"kind":"unknown"}']),
-                               ("RT-E50", ["x" * (1 << 20)]), ("RT-E49", [hello.replace("2", "3")])):
+                               ("RT-E50", ["x" * (1 << 20)]), ("RT-E49", [hello.replace("3", "2")])):
             with self.subTest(messages=[message[:60] for message in messages]):
                 run = self.train(f"""
                     import os
@@ -409,18 +454,35 @@ class Reports(Python):
         (self.directory / "big" / "weights").write_bytes(b"x" * (3 << 20))
         script = self.write("""
             import rtrain
+            big = rtrain.Checkpoint("big")
+            config = rtrain.get_config()
+            if config["mode"] == "async":
+                rtrain.report({"before": 1}, checkpoint=big, checkpoint_upload_mode="async")
             try:
-                rtrain.report({}, checkpoint=rtrain.Checkpoint("big"))
+                if "continues" in config:
+                    rtrain.report({"lost": 1}, checkpoint=big, checkpoint_upload_mode=config["mode"])
             except rtrain.Error as error:
                 print(error.code)
-            rtrain.report({"after": 1})""")
-        words = [run_test.TOOL, "run", "-n", "2", "--storage", "results", "--name", "r", script]
-        run = subprocess.run(words, cwd=self.directory, env=self.environment, capture_output=True, text=True,
-                             preexec_fn=limit, timeout=self.limit, check=False)
-        self.assertEqual(0, run.returncode, run.stderr)
-        self.assertEqual(["[rank 0] RT-S45", "[rank 1] RT-S45"], sorted(run.stdout.splitlines()))
-        self.assertEqual([1], [report["after"] for report in self.reports()])
-        self.assertEqual([], list(self.run_directory.glob(".rtrain-*")))
+                rtrain.report({"after": 1})""")
+        for mode, words, metrics in (("sync", ("--config", "continues=1"), ["after"]),
+                                     ("async", ("--config", "continues=1"), ["before", "after"]), ("async", (), ["before"])):
+            with self.subTest(mode=mode, words=words):
+                self.start_over()
+                words = [run_test.TOOL, "run", "-n", "2", "--storage", "results", "--name", "r",
+                         "--config", f"mode={mode}", *words, script]
+                run = subprocess.run(words, cwd=self.directory, env=self.environment, capture_output=True, text=True,
+                                     preexec_fn=limit, timeout=self.limit, check=False)
+                if "after" in metrics:
+                    self.assertEqual(0, run.returncode, run.stderr)
+                    self.assertEqual(["[rank 0] RT-S45", "[rank 1] RT-S45"], sorted(run.stdout.splitlines()))
+                else:  # no report has raised it
+                    self.assertEqual(1, run.returncode, run.stderr)
+                    self.assertRegex(run.stderr, r"rank [01]: .*\[RT-S45\]")
+                    self.assertNotIn("RT-E12", run.stderr)
+                    self.assertEqual("RT-S45", json.loads((self.run_directory / "error.json").read_text())["code"])
+                self.assertEqual(metrics, [name for report in self.reports() for name in report
+                                           if name in ("before", "lost", "after")])
+                self.assertEqual([], list(self.run_directory.glob(".rtrain-*")))
 
     def test_other_versions_of_python(self):
         names = [shutil.which(f"python3.{version}") for version in range(9, 14)]
@@ -504,7 +566,7 @@ class Commits(Python):
         self.limit = run_test.LIMIT + 10 * run_test.KILLS
         script = self.write(EPOCHS)
         begin = lambda: self.start("-n", "2", "--name", "r", "--max-restarts", "-1", "--backoff", "0",  # noqa: E731
-                                   "--num-to-keep", "3", script)
+                                   "--num-to-keep", "3", "--config", "mixed=true", script)
         victims = ("rank 0", "rank 1", "parent 0", "parent 1", "driver", "all")
         process, before = begin(), ["", ""]
         for phase, victim in itertools.islice(itertools.cycle(itertools.product(self.phases(), victims)), run_test.KILLS):

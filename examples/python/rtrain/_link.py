@@ -8,7 +8,7 @@ from typing import Any, Dict, Optional
 
 from ._errors import Error
 
-PROTOCOL = 2
+PROTOCOL = 3
 MAX_BYTES = 512 * 1024  # of a message
 MAX_DEPTH = 30  # of its values
 

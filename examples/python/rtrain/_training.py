@@ -74,15 +74,20 @@ def get_checkpoint() -> Optional[Checkpoint]:
 
 
 def report(metrics: Mapping[str, Any], checkpoint: Optional[Checkpoint] = None, *, checkpoint_dir_name: str = "",
-           metadata: Optional[Mapping[str, Any]] = None) -> None:
+           checkpoint_upload_mode: str = "sync", metadata: Optional[Mapping[str, Any]] = None) -> None:
     """Records metrics, and the files of a checkpoint. All ranks call it together; it returns on all of them once the
     report is stored, or raises Error on all of them. Rank 0's metrics count, and the files of all ranks form one
-    checkpoint. If the run stops at this report, report() raises Stopped, which ends the script."""
+    checkpoint. If the run stops at this report, report() raises Stopped, which ends the script.
+
+    With the upload mode "async", report() returns once the files are copied, and the checkpoint is stored in the
+    background, which the next report with a checkpoint waits for. An error there is raised by the next report."""
     global _has_stopped, _newest, _reports
     if not isinstance(metrics, Mapping):
         raise Error("RT-E51", f"metrics are {_type_of(metrics)}; expected a dict")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         raise Error("RT-E51", f"the checkpoint is {_type_of(checkpoint)}; expected rtrain.Checkpoint")
+    if checkpoint_upload_mode not in ("sync", "async"):
+        raise Error("RT-E51", f'checkpoint_upload_mode is {checkpoint_upload_mode!r}; expected "sync" or "async"')
     values = {_key(name, ""): json_value(value, str(name)) for name, value in metrics.items()}
     added = json_value(dict(metadata or {}), "metadata")
     if not _link.is_in_run():
@@ -95,7 +100,8 @@ def report(metrics: Mapping[str, Any], checkpoint: Optional[Checkpoint] = None, 
         from . import _data  # which imports this module
         added = {**_data.positions(), **added}
     answer = _link.call({"kind": "report", "metrics": values, "directory": checkpoint.path if checkpoint else "",
-                         "checkpoint": checkpoint_dir_name, "metadata": added})
+                         "checkpoint": checkpoint_dir_name, "metadata": added,
+                         "in_background": checkpoint_upload_mode == "async"})
     _newest = optional(answer["checkpoint"])
     if answer["stop"]:
         _has_stopped = True

@@ -44,6 +44,9 @@ public:
     void preempt(double grace_s) noexcept;
     /// True if the script asks whether it is preempted, so that it needs no signal.
     [[nodiscard]] bool asks_for_preemption() const noexcept { return asks_; }
+    /// Call after the program has ended: handles its last messages, and waits until files are
+    /// stored in the background.
+    void finish() noexcept;
     /// True while files of a checkpoint are copied.
     [[nodiscard]] bool is_storing() const noexcept { return is_storing_; }
 
@@ -62,13 +65,15 @@ private:
     [[nodiscard]] std::optional<boost::json::object> meet(module::Meet& meet,
                                                           const std::stop_token& stop);
     /// Passes the call on to the driver, and waits for its answer.
-    [[nodiscard]] std::optional<boost::json::object> call(const launch::RankEvent& event,
-                                                          const std::filesystem::path& directory,
-                                                          const std::stop_token& stop);
+    [[nodiscard]] std::optional<boost::json::object>
+    call(const launch::RankEvent& event, const std::stop_token& stop,
+         const std::filesystem::path& directory = {}, bool in_background = false);
     /// Lists the files of the report's directory, and adds its metadata. Throws Error.
     void add_files(launch::event::Report& call, const std::filesystem::path& directory) const;
-    [[nodiscard]] launch::event::Stored store(const launch::event::Store& asked,
-                                              const std::filesystem::path& directory);
+    /// Stores what the driver asks for, and says so. In the background, returns once the files are
+    /// copied, with nothing of the directory left to read.
+    void store(const launch::event::Store& asked, const std::filesystem::path& directory,
+               bool in_background);
     bool send(const boost::json::object& message) const;
 
     int own_end_ = -1;
@@ -81,6 +86,7 @@ private:
     std::atomic<bool> asks_{false};
     std::atomic<bool> is_storing_{false};
     std::atomic<Clock::rep> ends_at_{0}; ///< when a preempted rank must have ended; 0: never
+    process::Thread storing_;            ///< in the background
     process::Thread thread_;
 };
 

@@ -46,6 +46,21 @@ namespace internal {
                             file.sums.size() * sizeof file.sums[0]}));
 }
 
+/// Calls `action` unless an earlier one has failed; its error becomes that of `stored`.
+template <class Action>
+void attempt(launch::event::Stored& stored, Action&& action) {
+    if (!stored.code.empty()) {
+        return;
+    }
+    try {
+        action();
+    } catch (const std::exception& error) {
+        const Failure failure = detail::failure_of(error);
+        stored.code = failure.code.text().empty() ? "RT-T1" : failure.code.text();
+        stored.error = failure.message;
+    }
+}
+
 /// Throws CheckpointError [RT-E45].
 inline void require_reportable(const std::filesystem::path& directory,
                                const std::filesystem::path& run) {
@@ -69,10 +84,7 @@ inline void require_reportable(const std::filesystem::path& directory,
 } // namespace internal
 
 RTRAIN_DOOR ModuleLink::~ModuleLink() {
-    if (own_end_ >= 0) {
-        ::shutdown(own_end_, SHUT_RDWR); // ends the thread
-    }
-    thread_ = process::Thread();
+    finish();
     close_other_end();
     if (own_end_ >= 0) {
         ::close(own_end_);
@@ -101,6 +113,14 @@ RTRAIN_DOOR void ModuleLink::close_other_end() noexcept {
     if (other_end_ >= 0) {
         ::close(std::exchange(other_end_, -1));
     }
+}
+
+RTRAIN_DOOR void ModuleLink::finish() noexcept {
+    if (own_end_ >= 0) {
+        ::shutdown(own_end_, SHUT_RDWR); // ends the thread
+    }
+    thread_ = process::Thread();
+    storing_ = process::Thread();
 }
 
 RTRAIN_DOOR void ModuleLink::preempt(double grace_s) noexcept {
@@ -181,6 +201,7 @@ RTRAIN_DOOR std::optional<boost::json::object> ModuleLink::report(module::Report
     launch::event::Report event{.call = calls_,
                                 .metrics = std::move(report.metrics),
                                 .has_files = !report.directory.empty(),
+                                .in_background = report.in_background,
                                 .checkpoint = report.checkpoint,
                                 .metadata = std::move(report.metadata)};
     if (event.has_files) {
@@ -192,7 +213,7 @@ RTRAIN_DOOR std::optional<boost::json::object> ModuleLink::report(module::Report
             event.error = error.message();
         }
     }
-    return call(event, report.directory, stop);
+    return call(event, stop, report.directory, report.in_background);
 }
 
 RTRAIN_DOOR void ModuleLink::add_files(launch::event::Report& call,
@@ -231,12 +252,12 @@ RTRAIN_DOOR std::optional<boost::json::object> ModuleLink::meet(module::Meet& me
             event.text = detail::concat(std::max(left.count(), 0.0));
         }
     }
-    return call(event, {}, stop);
+    return call(event, stop);
 }
 
 RTRAIN_DOOR std::optional<boost::json::object>
-ModuleLink::call(const launch::RankEvent& event, const std::filesystem::path& directory,
-                 const std::stop_token& stop) {
+ModuleLink::call(const launch::RankEvent& event, const std::stop_token& stop,
+                 const std::filesystem::path& directory, bool in_background) {
     using Reply = std::optional<boost::json::object>;
     link_->say(event);
     while (const auto answer = link_->answers().wait_for_answer(stop)) {
@@ -245,7 +266,7 @@ ModuleLink::call(const launch::RankEvent& event, const std::filesystem::path& di
         }
         const Reply reply = std::visit(detail::Overloaded{
                                            [&](const launch::event::Store& asked) -> Reply {
-                                               link_->say(store(asked, directory));
+                                               store(asked, directory, in_background);
                                                return std::nullopt;
                                            },
                                            [](const launch::event::Reported& it) -> Reply {
@@ -270,30 +291,47 @@ ModuleLink::call(const launch::RankEvent& event, const std::filesystem::path& di
     return std::nullopt;
 }
 
-RTRAIN_DOOR launch::event::Stored ModuleLink::store(const launch::event::Store& asked,
-                                                    const std::filesystem::path& directory) {
+RTRAIN_DOOR void ModuleLink::store(const launch::event::Store& asked,
+                                   const std::filesystem::path& directory, bool in_background) {
+    const checkpoint::Staging staging(storage::locate(asked.run), asked.attempt, {}, {},
+                                      /*first_list=*/0);
+    const auto to = staging.directory_of(asked.checkpoint, place_.rank);
     launch::event::Stored stored{.call = asked.call};
+    checkpoint::Contents contents;
     is_storing_ = true;
-    try {
-        const checkpoint::Staging staging(storage::locate(asked.run), asked.attempt, {}, {},
-                                          /*first_list=*/0);
-        const auto contents = checkpoint::copy_files(
-            directory, asked.files, staging.directory_of(asked.checkpoint, place_.rank));
+    internal::attempt(stored, [&] {
         for (const std::string& name : asked.shared) {
-            const auto copied =
-                std::ranges::find(contents.files, name, &checkpoint::FileRecord::name);
-            stored.shared[name] = internal::digest_of(
-                copied != contents.files.end() ? *copied : checkpoint::record_of(directory, name));
+            if (std::ranges::find(asked.files, name) == asked.files.end()) {
+                stored.shared[name] = internal::digest_of(checkpoint::record_of(directory, name));
+            }
         }
-        staging.hand_in(asked.checkpoint, place_.rank, contents);
-    } catch (const std::exception& error) {
-        const Failure failure = detail::failure_of(error);
-        stored = {.call = asked.call,
-                  .code = failure.code.text().empty() ? "RT-T1" : failure.code.text(),
-                  .error = failure.message};
+        if (in_background) {
+            checkpoint::copy_to_cache(directory, asked.files, to);
+        } else {
+            contents = checkpoint::copy_files(directory, asked.files, to);
+        }
+    });
+    auto hand_in = [=, this]() mutable {
+        internal::attempt(stored, [&] {
+            if (in_background) {
+                contents = checkpoint::sync_files(to, asked.files);
+            }
+            for (const checkpoint::FileRecord& file : contents.files) {
+                if (std::ranges::find(asked.shared, file.name) != asked.shared.end()) {
+                    stored.shared[file.name] = internal::digest_of(file);
+                }
+            }
+            staging.hand_in(asked.checkpoint, place_.rank, contents);
+        });
+        link_->say(stored);
+    };
+    if (in_background) {
+        internal::attempt(stored, [&] { storing_ = process::Thread(hand_in); });
+    }
+    if (!in_background || !stored.code.empty()) { // or no thread has started
+        hand_in();
     }
     is_storing_ = false;
-    return stored;
 }
 
 RTRAIN_DOOR bool ModuleLink::send(const boost::json::object& message) const {

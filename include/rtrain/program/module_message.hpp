@@ -20,7 +20,7 @@
 namespace rtrain::program {
 
 /// Changes with each change of the messages.
-inline constexpr std::int64_t module_protocol = 2;
+inline constexpr std::int64_t module_protocol = 3;
 /// The number of the rank's end of the socket, in its environment.
 inline constexpr const char* module_variable = "RTRAIN_MODULE";
 /// Largest JSON text of a message.
@@ -39,6 +39,7 @@ struct Report {
     std::string directory{};  ///< empty: no checkpoint
     std::string checkpoint{}; ///< its wished name
     boost::json::object metadata{};
+    bool in_background = false; ///< CheckpointUploadMode::async
 };
 /// A call of another function, in which the ranks meet.
 struct Meet {
@@ -74,6 +75,7 @@ using Request = std::variant<Hello, Report, Meet, Log>;
         read("directory", report.directory);
         read("checkpoint", report.checkpoint);
         read("metadata", report.metadata);
+        read("in_background", report.in_background);
     } else if (kind == "meet") {
         Meet& meet = request.emplace<Meet>();
         read("function", meet.function);

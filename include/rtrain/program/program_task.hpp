@@ -43,7 +43,7 @@ public:
     /// The exit code of the first rank that failed in the last start, or 128 + its signal; 0 if
     /// none has reported one.
     [[nodiscard]] int first_failed_status() const noexcept { return first_failed_; }
-    /// Ranks that ended with 0 in the last start.
+    /// Ranks that ended with 0 in the last start, if others did not.
     [[nodiscard]] std::vector<int> ended_well() const;
 
 private:

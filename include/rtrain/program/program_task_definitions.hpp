@@ -42,9 +42,9 @@ RTRAIN_DOOR launch::Task ProgramTask::task() {
             .prepare = [this](const launch::LaunchRequest& start) { return prepare(start); },
             .result = [this] { return result(); },
             .keep_result = [this](const std::string& text) { keep(text); },
-            .failure_in = [](const std::string& result) -> std::optional<Failure> {
-                if (result.empty()) {
-                    return std::nullopt;
+            .failure_in = [this](const std::string& result) -> std::optional<Failure> {
+                if (result.empty() || calls_->failure()) {
+                    return calls_->failure();
                 }
                 return detail::failure_of(PreemptionError(result));
             },
@@ -162,7 +162,7 @@ RTRAIN_DOOR std::vector<int> ProgramTask::ended_well() const {
             ranks.push_back(rank);
         }
     }
-    return ranks;
+    return ranks.size() == endings_.size() ? std::vector<int>() : ranks;
 }
 
 } // namespace rtrain::program

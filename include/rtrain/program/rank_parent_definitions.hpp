@@ -262,6 +262,7 @@ RTRAIN_DOOR int RankParent::end(int wait_status) {
         return status;
     }
     if (status == 0 || is_preempted_) { // mpirun must not end the others
+        module_.finish();
         say_ending(status);
         link_->say(launch::event::Done{});
         (void)link_->flush(launch::DriverLink::patience);

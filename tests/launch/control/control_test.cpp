@@ -496,8 +496,8 @@ TEST_CASE("Control.events_have_the_same_text_in_every_version") {
                        .files = {"a"},
                        .checkpoint = "best",
                        .metadata = {{"epoch", 1}}},
-         R"({"call":1,"metrics":{"loss":5E-1},"has_files":true,"files":["a"],"checkpoint":"best",)"
-         R"("metadata":{"epoch":1},"code":"","error":"","kind":"report"})"},
+         R"({"call":1,"metrics":{"loss":5E-1},"has_files":true,"in_background":false,"files":["a"],)"
+         R"("checkpoint":"best","metadata":{"epoch":1},"code":"","error":"","kind":"report"})"},
         {event::Stored{.call = 1, .shared = {{"a", "1 2"}}},
          R"({"call":1,"shared":{"a":"1 2"},"code":"","error":"","kind":"stored"})"},
         {event::Meet{.call = 2, .function = "barrier"},

@@ -79,10 +79,11 @@ struct Script {
     }
 
     launch::CallAnswers report(int rank, const Config& metrics, bool has_files = false,
-                               const std::string& wished = "") {
+                               const std::string& wished = "", bool in_background = false) {
         event::Report call{.call = made.at(static_cast<std::size_t>(rank)),
                            .metrics = metrics,
                            .has_files = has_files,
+                           .in_background = in_background,
                            .checkpoint = wished};
         if (has_files) {
             call.files = checkpoint::names_of_files(files_of(rank));
@@ -127,6 +128,31 @@ struct Script {
             asked = report(rank, metrics, true, wished);
         }
         return store_all(asked);
+    }
+
+    /// All ranks report their directories in the background. Returns what they are to store.
+    std::vector<event::Store> begin_to_save(const Config& metrics) {
+        launch::CallAnswers answers;
+        for (int rank = 0; rank < static_cast<int>(made.size()); ++rank) {
+            test::write(files_of(rank) / ("rank-" + std::to_string(rank)), "its own");
+            answers = report(rank, metrics, true, "", true);
+        }
+        return stores_in(answers);
+    }
+    /// What an answer in the background asks for. It has answered the call, too.
+    [[nodiscard]] std::vector<event::Store> stores_in(const launch::CallAnswers& answers) const {
+        std::vector<event::Store> asked;
+        std::size_t reported = 0;
+        for (const auto& [rank, answer] : answers.events) {
+            if (const auto* const store = std::get_if<event::Store>(&answer)) {
+                CHECK(static_cast<std::size_t>(rank) == asked.size());
+                asked.push_back(*store);
+            }
+            reported += std::holds_alternative<event::Reported>(answer) ? 1 : 0;
+        }
+        REQUIRE(asked.size() == made.size());
+        CHECK(reported == made.size());
+        return asked;
     }
 
 private:
@@ -231,6 +257,79 @@ TEST_CASE("Reports.a_call_fails_on_all_ranks_and_leaves_nothing") {
         CHECK(failure(script.report(0, metrics), 2) == code);
     }
     CHECK(script.result().metrics_history.size() == 1);
+}
+
+TEST_CASE("Reports.a_checkpoint_in_the_background") {
+    Script script("background");
+    const auto first = script.begin_to_save({{"n", 1}});
+    CHECK(script.result().metrics.at("n") == 1); // its line does not wait
+    CHECK(!std::filesystem::exists(script.at("checkpoint_000000")));
+    CHECK(script.meet(0, "barrier").events.empty());
+    CHECK(script.meet(1, "barrier").events.size() == 2);
+    (void)script.report(1, {});
+    const auto metrics = script.report(0, {{"n", 2}});
+    REQUIRE(metrics.events.size() == 2);
+    CHECK(std::get<event::Reported>(metrics.events[0].second) == event::Reported{2, 2, "", ""});
+    CHECK(script.store(0, first[0]).events.empty());
+
+    (void)script.report(0, {{"n", 3}}, true, "", true); // waits
+    CHECK(script.report(1, {}, true, "", true).events.empty());
+    CHECK(script.result().metrics_history.size() == 2);
+    const auto committed = script.store(1, first[1]);
+    REQUIRE(committed.saved);
+    CHECK(committed.saved->checkpoint == "checkpoint_000000");
+    CHECK(committed.saved->iteration == 1);
+    CHECK(checkpoint::verify(script.at("checkpoint_000000")).contents.files.size() == 2);
+    const auto second = script.stores_in(committed);
+    CHECK(second[0].checkpoint == "checkpoint_000001");
+    CHECK(script.result().metrics_history.size() == 3);
+
+    CHECK(script.end(0).events.empty());
+    CHECK(script.store(0, second[0]).events.empty());
+    CHECK(script.store(1, second[1]).saved->iteration == 3);
+    CHECK(script.end(1).events.empty());
+    CHECK(!script.calls->failure());
+    script.restart(2);
+    CHECK(script.book->newest()->path.filename() == "checkpoint_000001");
+    CHECK(script.result().metrics_history.size() == 3);
+    (void)script.begin_to_save({{"n", 4}}); // which the ranks do not survive
+    script.restart(2);
+    CHECK(script.result().metrics_history.size() == 3);
+    CHECK(hidden_files(script.at("")).empty());
+}
+
+TEST_CASE("Reports.an_error_in_the_background_is_one_of_the_next_report") {
+    Script script("background-error");
+    const auto save_in_vain = [&] {
+        const auto asked = script.begin_to_save({{"n", 1}});
+        (void)script.store(0, asked[0], "disk full");
+        CHECK(!script.store(1, asked[1]).saved);
+        CHECK(script.calls->failure());
+        CHECK(hidden_files(script.at("")).empty());
+    };
+    save_in_vain();
+    CHECK(script.meet(0, "barrier").events.empty());
+    CHECK(script.meet(1, "barrier").events.size() == 2);
+    (void)script.report(0, {{"n", 2}});
+    const auto failed = script.report(1, {});
+    CHECK(failure(failed, 2) == "RT-S4");
+    CHECK(
+        contains(std::get<event::CallFailed>(failed.events[0].second).error, "rank 0: disk full"));
+    CHECK(!script.calls->failure());
+    CHECK(script.save({{"n", 3}}).saved);
+    CHECK(script.result().metrics.at("training_iteration") == 2);
+
+    const auto asked = script.begin_to_save({{"n", 4}});
+    (void)script.report(0, {{"config", 1}}); // an error of another report
+    CHECK(failure(script.report(1, {}), 2) == "RT-C10");
+    (void)script.store(0, asked[0]);
+    CHECK(script.store(1, asked[1]).saved);
+    (void)script.report(0, {}, true, "", true);
+    CHECK(failure(script.report(1, {}, true), 2) == "RT-K5");
+    save_in_vain();
+    (void)script.end(0);
+    CHECK(script.end(1).events.empty());
+    CHECK(script.calls->failure()->code.text() == "RT-S4");
 }
 
 TEST_CASE("Reports.names_of_checkpoints") {

@@ -65,6 +65,15 @@ inline void require_object(const std::filesystem::path& directory) {
     }
 }
 
+template <class File>
+void copy_file(const std::filesystem::path& from, File& to) {
+    std::vector<char> buffer(3 * ChunkSums::chunk);
+    storage::InputFile in(std::filesystem::canonical(from));
+    while (const std::size_t got = in.read(buffer.data(), buffer.size())) {
+        to.write(buffer.data(), got);
+    }
+}
+
 } // namespace internal
 
 /// Returns the names of all files under a directory, sorted, without rtrain's own. Links to files
@@ -162,15 +171,33 @@ using FilesInMemory = std::map<std::string, std::string>;
                                          const std::vector<std::string>& names,
                                          const std::filesystem::path& to) {
     Contents contents;
-    std::vector<char> buffer(3 * ChunkSums::chunk);
     for (const std::string& name : names) {
         storage::create_directories((to / name).parent_path());
-        storage::InputFile in(std::filesystem::canonical(from / name));
         CheckedFile out(to, name);
-        while (const std::size_t got = in.read(buffer.data(), buffer.size())) {
-            out.write(buffer.data(), got);
-        }
+        internal::copy_file(from / name, out);
         contents.files.push_back(out.finish());
+    }
+    return contents;
+}
+
+/// Copies files into the page cache, which does not wait for the disk; sync_files() must follow.
+inline void copy_to_cache(const std::filesystem::path& from, const std::vector<std::string>& names,
+                          const std::filesystem::path& to) {
+    for (const std::string& name : names) {
+        storage::create_directories((to / name).parent_path());
+        storage::OutputFile out(to / name);
+        internal::copy_file(from / name, out);
+        out.close();
+    }
+}
+
+/// Makes files durable, and lists them.
+[[nodiscard]] inline Contents sync_files(const std::filesystem::path& directory,
+                                         const std::vector<std::string>& names) {
+    Contents contents;
+    for (const std::string& name : names) {
+        storage::OutputFile(directory / name, storage::OutputFile::Mode::append).sync();
+        contents.files.push_back(record_of(directory, name));
     }
     return contents;
 }

@@ -95,8 +95,9 @@ inline constexpr std::tuple formats{
                      field("reason", &Decision::reason)),
     format<event::Report>(
         "report", field("call", &event::Report::call), field("metrics", &event::Report::metrics),
-        field("has_files", &event::Report::has_files), field("files", &event::Report::files),
-        field("checkpoint", &event::Report::checkpoint),
+        field("has_files", &event::Report::has_files),
+        field("in_background", &event::Report::in_background),
+        field("files", &event::Report::files), field("checkpoint", &event::Report::checkpoint),
         field("metadata", &event::Report::metadata), field("code", &event::Report::code),
         field("error", &event::Report::error)),
     format<event::Stored>(

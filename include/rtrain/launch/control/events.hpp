@@ -87,11 +87,13 @@ struct Done {
 
 // Calls that all ranks of a program make together (program/report/rank_calls.hpp).
 
-/// A rank calls report(). Each gets Store, if there are files, and then Reported.
+/// A rank calls report(). Each gets Store, if there are files, and then Reported; in the
+/// background, without waiting for Stored.
 struct Report {
     std::int64_t call = 0;         ///< counts the rank's calls, from 0
     boost::json::object metrics{}; ///< rank 0's count
     bool has_files = false;        ///< with a checkpoint
+    bool in_background = false;    ///< CheckpointUploadMode::async
     std::vector<std::string> files{};
     std::string checkpoint{};       ///< its wished name; rank 0's counts; empty: a number
     boost::json::object metadata{}; ///< of the checkpoint
@@ -171,7 +173,7 @@ struct Store {
     std::vector<std::string> shared{}; ///< names that several ranks have
     bool operator==(const Store&) const = default;
 };
-/// The answer to Report: it is durable.
+/// The answer to Report: it is durable, except for files that are stored in the background.
 struct Reported {
     std::int64_t call = 0;
     std::int64_t iteration = 0; ///< number of the report

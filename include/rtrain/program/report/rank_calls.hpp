@@ -4,6 +4,7 @@
 /// report(). Each rank waits for the answer to its call before it makes another one.
 #pragma once
 
+#include <rtrain/base/console.hpp>
 #include <rtrain/base/error.hpp>
 #include <rtrain/base/exception_text.hpp>
 #include <rtrain/base/failure.hpp>
@@ -58,15 +59,28 @@ public:
         return std::exchange(answers_, {});
     }
 
+    /// Why a checkpoint was not stored in the background, until a report raises it.
+    [[nodiscard]] const std::optional<Failure>& failure() const noexcept { return failure_; }
+
 private:
     using Report = launch::event::Report;
     using Meet = launch::event::Meet;
 
     struct Rank {
         std::optional<std::variant<Report, Meet>> call{}; ///< which waits for its answer
+        std::int64_t storing = -1;                        ///< the call whose files it stores
         std::optional<launch::event::Stored> stored{};
         std::int64_t answered = 0; ///< its calls before
         bool has_ended = false;
+    };
+
+    /// A checkpoint that the ranks store.
+    struct Saving {
+        std::string name;
+        bool in_background = false;
+        Config metadata{};
+        Config line{}; ///< of its report, once that is recorded
+        std::int64_t iteration = 0;
     };
 
     [[nodiscard]] Rank& at(int rank) { return ranks_.at(static_cast<std::size_t>(rank)); }
@@ -79,9 +93,19 @@ private:
         }
         at(rank).call = call;
         require_living_ranks();
-        if (std::ranges::all_of(ranks_, [](const Rank& one) { return one.call.has_value(); })) {
-            require_same_function();
-            std::holds_alternative<Meet>(*at(0).call) ? meet() : report();
+        answer_if_all_have_called();
+    }
+
+    /// Before another checkpoint, the one that is stored in the background is committed.
+    void answer_if_all_have_called() {
+        if (!std::ranges::all_of(ranks_, [](const Rank& one) { return one.call.has_value(); })) {
+            return;
+        }
+        require_same_function();
+        if (std::holds_alternative<Meet>(*at(0).call)) {
+            meet();
+        } else if (!saving_ || !have_files()) {
+            report();
         }
     }
 
@@ -142,64 +166,136 @@ private:
         answer([&](std::int64_t call) { return launch::event::Met{call, text}; });
     }
 
+    [[nodiscard]] bool have_files() const {
+        return std::ranges::any_of(
+            ranks_, [](const Rank& one) { return std::get<Report>(*one.call).has_files; });
+    }
+
     void report() {
+        if (failure_) {
+            detail::throw_error(*std::exchange(failure_, std::nullopt));
+        }
         if (!book_.stop_reason().empty() && !has_said_stop_) {
             say_reported(book_.iteration()); // the run had stopped before this start
             return;
         }
-        std::vector<std::vector<std::string>> files;
-        bool have_files = false;
         for (int rank = 0; rank < size(); ++rank) {
-            const Report& one = report_of(rank);
-            require_success(rank, one.code, one.error);
-            have_files = have_files || one.has_files;
-            files.push_back(one.files);
+            require_success(rank, report_of(rank).code, report_of(rank).error);
         }
+        const bool in_background = are_in_background();
         book_.begin_report(report_of(0).metrics);
-        if (!have_files) {
+        if (!have_files()) {
             say_reported(book_.record(report_of(0).metrics));
             return;
         }
-        checkpoint_ = book_.stage(report_of(0).checkpoint);
+        saving_ = {.name = book_.stage(report_of(0).checkpoint)};
+        if (in_background) {
+            record();
+        }
+        store();
+        saving_->in_background = in_background; // errors are no longer those of this report
+        if (in_background) {
+            say_reported(saving_->iteration);
+        }
+    }
+
+    /// Throws CheckpointError [RT-K5].
+    [[nodiscard]] bool are_in_background() {
+        std::optional<bool> agreed;
+        for (int rank = 0; rank < size(); ++rank) {
+            const Report& one = report_of(rank);
+            if (one.has_files && one.in_background != agreed.value_or(one.in_background)) {
+                throw CheckpointError(
+                    "RT-K5", detail::concat("rank ", rank,
+                                            " reported a directory with a different "
+                                            "checkpoint_upload_mode than lower ranks; report it "
+                                            "with the same options on all ranks"));
+            }
+            agreed = one.has_files ? one.in_background : agreed;
+        }
+        return agreed.value_or(false);
+    }
+
+    void record() {
+        saving_->line = book_.record(report_of(0).metrics, saving_->name);
+        saving_->iteration = book_.iteration();
+    }
+
+    /// The ranks are to store their files.
+    void store() {
+        std::vector<std::vector<std::string>> files;
+        for (int rank = 0; rank < size(); ++rank) {
+            files.push_back(report_of(rank).files);
+            for (const auto& item : report_of(rank).metadata) { // lower ranks win
+                saving_->metadata.emplace(item.key(), item.value());
+            }
+        }
         const detail::FileOwners owners(std::move(files));
         for (int rank = 0; rank < size(); ++rank) {
+            at(rank).storing = at(rank).answered;
             answers_.events.emplace_back(
-                rank, launch::event::Store{.call = at(rank).answered,
+                rank, launch::event::Store{.call = at(rank).storing,
                                            .run = book_.directory().location().path,
                                            .attempt = book_.attempt(),
-                                           .checkpoint = checkpoint_,
+                                           .checkpoint = saving_->name,
                                            .files = owners.copied_by(rank),
                                            .shared = owners.shared_by(rank)});
         }
     }
 
     void keep(int rank, const launch::event::Stored& stored) {
-        if (checkpoint_.empty() || at(rank).stored || stored.call != at(rank).answered) {
+        if (!saving_ || at(rank).stored || stored.call != at(rank).storing) {
             refuse(rank, stored.call);
             return;
         }
         at(rank).stored = stored;
-        if (std::ranges::all_of(ranks_, [](const Rank& one) { return one.stored.has_value(); })) {
-            commit();
+        if (!std::ranges::all_of(ranks_, [](const Rank& one) { return one.stored.has_value(); })) {
+            return;
+        }
+        if (saving_->in_background) {
+            commit_in_background();
+            answer_if_all_have_called();
+        } else {
+            say_reported(commit());
         }
     }
 
-    void commit() {
+    void commit_in_background() {
+        try {
+            (void)commit();
+        } catch (const std::bad_alloc&) {
+            throw;
+        } catch (const std::exception& error) {
+            failure_ = detail::failure_of(error);
+            console::warn("%s was not stored: %s", saving_->name.c_str(), failure_->text().c_str());
+            give_up();
+        }
+    }
+
+    /// Returns the number of the report.
+    std::int64_t commit() {
         std::vector<boost::json::object> shared;
-        Config metadata;
         for (int rank = 0; rank < size(); ++rank) {
             require_success(rank, at(rank).stored->code, at(rank).stored->error);
             shared.push_back(at(rank).stored->shared);
-            for (const auto& item : report_of(rank).metadata) { // lower ranks win
-                metadata.emplace(item.key(), item.value());
-            }
         }
         detail::require_equal_files(shared);
-        const std::int64_t iteration =
-            book_.commit(checkpoint_, size(), report_of(0).metrics, metadata);
-        answers_.saved = launch::event::Saved{checkpoint_, iteration};
-        checkpoint_.clear();
-        say_reported(iteration);
+        auto contents = book_.collect(saving_->name, size(), saving_->metadata);
+        if (!saving_->in_background) {
+            record();
+        }
+        book_.commit(saving_->name, size(), std::move(contents), saving_->line);
+        answers_.saved = launch::event::Saved{saving_->name, saving_->iteration};
+        return forget_saving().iteration;
+    }
+
+    void give_up() { book_.give_up(forget_saving().name); }
+
+    Saving forget_saving() {
+        for (Rank& one : ranks_) {
+            one.stored.reset();
+        }
+        return *std::exchange(saving_, std::nullopt);
     }
 
     [[nodiscard]] const Report& report_of(int rank) { return std::get<Report>(*at(rank).call); }
@@ -222,10 +318,10 @@ private:
 
     /// Fails the calls that wait.
     void fail(const Failure& why) {
-        if (!checkpoint_.empty()) {
-            book_.give_up(std::exchange(checkpoint_, ""));
+        if (saving_ && !saving_->in_background) {
+            give_up();
         }
-        answers_ = {};
+        answers_.events.clear();
         answer([&](std::int64_t call) {
             return launch::event::CallFailed{call, why.code.text(), why.message};
         });
@@ -236,7 +332,6 @@ private:
     void answer(Make make) {
         for (int rank = 0; rank < size(); ++rank) {
             Rank& one = at(rank);
-            one.stored.reset();
             if (one.call) {
                 one.call.reset();
                 answers_.events.emplace_back(rank, make(one.answered++));
@@ -259,8 +354,9 @@ private:
 
     RunBook& book_;
     std::vector<Rank> ranks_;
-    std::string checkpoint_;     ///< which the ranks store; empty: none
-    bool has_said_stop_ = false; ///< the script, which continues, may report more
+    std::optional<Saving> saving_;
+    std::optional<Failure> failure_; ///< of the background
+    bool has_said_stop_ = false;     ///< the script, which continues, may report more
     launch::CallAnswers answers_;
 };
 

@@ -185,22 +185,31 @@ public:
         return name;
     }
 
-    /// Records the report that has begun, and commits what all ranks have staged for `name`.
-    /// Returns the report's number.
-    std::int64_t commit(const std::string& name, int ranks, const Config& metrics,
-                        const Config& metadata) {
+    /// Records the report that has begun, with the checkpoint `name`. Returns its line.
+    Config record(const Config& metrics, const std::string& name) {
+        const Config line = log_.complete(metrics, name);
+        steps_.mark(name);
+        append(line);
+        return line;
+    }
+
+    /// Returns what all ranks have staged for `name`, after adding metadata.
+    [[nodiscard]] checkpoint::Contents collect(const std::string& name, int ranks,
+                                               const Config& metadata) const {
         const checkpoint::Staging& staging = store_->staging();
         checkpoint::Contents contents = staging.collect(name, ranks, {}, std::stop_token());
         if (!metadata.empty()) {
             Checkpoint(staging.directory_of(name, 0)).update_metadata(metadata);
         }
-        const Config line = log_.complete(metrics, name);
-        steps_.mark(name);
-        append(line);
+        return contents;
+    }
+
+    /// Commits a checkpoint, reported with `line`.
+    void commit(const std::string& name, int ranks, checkpoint::Contents contents,
+                const Config& line) {
         store_->commit(name, ranks, std::move(contents), line);
         newest_ = store_->checkpoint(name);
         observers_.saved({.checkpoint = name, .line = line});
-        return log_.iteration();
     }
 
     /// Removes what was staged.
