@@ -124,7 +124,7 @@ int be_judged(bool loses_one) {
     if (loses_one) {
         links.pop_back();
     }
-    std::this_thread::sleep_for(std::chrono::seconds(6));
+    std::this_thread::sleep_for(std::chrono::seconds(12));
     return EXIT_SUCCESS;
 }
 

@@ -29,7 +29,7 @@ public:
     using Clock = HangWatch::Clock;
 
     /// Time limit for the answers with stacks; a busy machine needs seconds for them.
-    static constexpr std::chrono::seconds stacks_limit{10};
+    static constexpr std::chrono::seconds stacks_limit{5};
 
     /// `ask_for_stacks` sends "dump" to all ranks. A hang must last for `patience` before this
     /// object acts on it, so that another one can act first.

@@ -119,7 +119,7 @@ public:
         if (is_reaped_) {
             return;
         }
-        constexpr std::chrono::seconds limit{8}; // the driver waits longer for the stacks
+        constexpr std::chrono::seconds limit{4}; // the driver waits longer for the stacks
         const auto deadline = std::chrono::steady_clock::now() + limit;
         for (const pid_t member : members()) {
             constexpr rlimit no_core{1, 1}; // also none in a pipe
