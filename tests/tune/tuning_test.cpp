@@ -35,8 +35,8 @@ namespace {
 
 Ended tuned(const std::string& variant, int ranks, const Directory& storage,
             const std::string& environment = "") {
-    return test::run("env " + environment + " timeout 120 " RTRAIN_TUNING " " + variant + " " + std::to_string(ranks) +
-                     " " + storage.path().string());
+    return test::run("env " + environment + " timeout 120 " RTRAIN_TUNING " " + variant + " " +
+                     std::to_string(ranks) + " " + storage.path().string());
 }
 
 /// The rank 0 that each trial was called in, call by call.

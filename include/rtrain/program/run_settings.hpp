@@ -158,13 +158,13 @@ using Settings = std::map<std::string, Setting, std::less<>>;
             {"--tracker",
              [](Options& run, const Text& option, const Text& value) {
                  if (std::ranges::find(tracker_names, value) == tracker_names.end()) {
-                     throw wrong_value(option, value,
-                                       "one of " + detail::listed(tracker_names));
+                     throw wrong_value(option, value, "one of " + detail::listed(tracker_names));
                  }
                  run.run.trackers.push_back(tracker_in(boost::json::value(value), option));
              }},
-            {"--options", [](Options& run, const Text&,
-                             const Text& value) { read_run_options(value, run.run); }}};
+            {"--options", [](Options& run, const Text&, const Text& value) {
+                 read_run_options(value, run.run);
+             }}};
 }
 
 [[nodiscard]] inline Settings settings_of_starts() {

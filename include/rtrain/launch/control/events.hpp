@@ -197,10 +197,11 @@ struct CallFailed {
 
 } // namespace event
 
-using RankEvent = std::variant<event::Training, event::Failed, event::Ending, event::LastWords,
-                               event::Saved, console::Progress, event::Shown, event::Stack,
-                               event::RunEnded, event::RunBegins, event::Address, event::Done,
-                               event::Answer, event::Report, event::Stored, event::Meet, event::Log>;
+using RankEvent =
+    std::variant<event::Training, event::Failed, event::Ending, event::LastWords, event::Saved,
+                 console::Progress, event::Shown, event::Stack, event::RunEnded, event::RunBegins,
+                 event::Address, event::Done, event::Answer, event::Report, event::Stored,
+                 event::Meet, event::Log>;
 
 using DriverEvent = std::variant<event::Welcome, event::Refused, event::Ping, event::Preempt,
                                  event::Dump, event::Addresses, event::End, Decision, event::Call,

@@ -84,8 +84,7 @@ public:
                 throw ConfigError("RT-E64",
                                   detail::concat("unknown option \"", path_of(item.key()), "\"; ",
                                                  detail::did_you_mean(item.key(), names_),
-                                                 "the options are ",
-                                                 detail::listed(names_)));
+                                                 "the options are ", detail::listed(names_)));
             }
         }
     }

@@ -88,9 +88,8 @@ inline void read_run(const boost::json::value& json, RunConfig& run) {
     part("transfer", run.transfer, read_transfer);
     part("console", run.console, read_console);
     part("logging", run.logging, read_logging);
-    fields.use("stop", [&](const auto& value, const std::string& key) {
-        run.stop = stop_in(value, key);
-    });
+    fields.use("stop",
+               [&](const auto& value, const std::string& key) { run.stop = stop_in(value, key); });
     fields.use("trackers", [&](const auto& value, const std::string& key) {
         run.trackers = trackers_in(value, key);
     });

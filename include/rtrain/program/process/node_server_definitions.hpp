@@ -27,7 +27,7 @@ namespace internal {
 
 /// Identifies the namespace of this process.
 [[nodiscard]] inline std::string namespace_number(const char* kind) {
-    struct stat status {};
+    struct stat status{};
     (void)::stat(detail::concat("/proc/self/ns/", kind).c_str(), &status);
     return std::to_string(status.st_ino);
 }
@@ -52,8 +52,7 @@ inline void leave_launcher(int listener) {
     try {
         leave_launcher(listener.descriptor());
         const process::Descriptor lease = RunLease::hold(node.lease);
-        const PreloadServer server(node.command, node.modules, std::move(listener),
-                                   node.variables);
+        const PreloadServer server(node.command, node.modules, std::move(listener), node.variables);
         const AwaitedSignals signals;
         int signal = 0;
         while ((signal == 0 || signal == SIGCHLD) && !server.has_ended() &&

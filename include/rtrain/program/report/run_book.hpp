@@ -337,7 +337,7 @@ private:
     track::Observers observers_;
     std::optional<checkpoint::Store> store_; ///< of the current start
     track::StepLog<track::StepNumbers> steps_;
-    StopJudge judge_;                        ///< of the current start
+    StopJudge judge_; ///< of the current start
     std::optional<Checkpoint> newest_;
     bool has_console_ = false;
     bool is_started_ = false; ///< the observers know of the current start

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// StepLog: steps.jsonl, a line for each call of log(). The caller only enqueues numbers; a thread
-/// formats the lines. `Values` says what counts as a number; run/step_tensors.hpp has one for tensors.
+/// formats the lines. `Values` says what counts as a number; run/step_tensors.hpp has one for
+/// tensors.
 #pragma once
 
 #include <rtrain/base/console.hpp>

@@ -46,12 +46,11 @@ namespace console_text {
 [[nodiscard]] inline std::string header_text(const Started& event, const RunFacts& facts) {
     using console_text::counted;
     std::vector<std::pair<std::string, std::string>> items = facts.libraries;
-    items.emplace_back("ranks", std::to_string(facts.ranks) + " on " +
-                                    counted(facts.hosts, "host") +
-                                    (facts.device.empty() // a program, which is not observed
-                                         ? ""
-                                         : ", " + counted(facts.threads, "thread") + " each, " +
-                                               facts.device));
+    items.emplace_back(
+        "ranks", std::to_string(facts.ranks) + " on " + counted(facts.hosts, "host") +
+                     (facts.device.empty() // a program, which is not observed
+                          ? ""
+                          : ", " + counted(facts.threads, "thread") + " each, " + facts.device));
     items.emplace_back("storage", event.location);
     if (!event.checkpoint.empty()) {
         items.emplace_back("resumed", console_text::origin(event));
