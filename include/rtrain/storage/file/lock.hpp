@@ -31,6 +31,9 @@ public:
     DirectoryLock& operator=(const DirectoryLock&) = delete;
     ~DirectoryLock() {
         if (descriptor_ >= 0) {
+            if (owner_ == ::getpid()) { // a child that has not yet called exec has a copy
+                ::flock(descriptor_, LOCK_UN);
+            }
             ::close(descriptor_);
         }
     }
@@ -62,6 +65,7 @@ public:
         if (!internal::try_flock(descriptor_, LOCK_EX, file)) {
             throw held(directory);
         }
+        owner_ = ::getpid();
     }
 
 private:
@@ -93,6 +97,7 @@ private:
 
     static constexpr const char* name = ".lock";
     int descriptor_ = -1;
+    pid_t owner_ = -1;
 };
 
 /// Marks a file as in use while this object lives: in_use() returns true for it in all processes.
