@@ -11,11 +11,14 @@
 #include <doctest/doctest.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <string>
 
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace rtrain;
 using test::contains;
@@ -51,4 +54,21 @@ TEST_CASE("Locks.that_cannot_be_had_are_errors_and_not_taken_for_those_of_others
         CHECK(contains(error, "cannot lock " + scratch.path().string()));
         CHECK(contains(error, std::strerror(ENOLCK)));
     }
+}
+
+TEST_CASE("Locks.a_child_that_has_not_yet_called_exec_does_not_keep_a_runs_lock") {
+    const test::Directory directory("lock-child");
+    pid_t child = -1;
+    {
+        storage::DirectoryLock lock;
+        lock.acquire(directory.path());
+        child = ::fork();
+        if (child == 0) {
+            ::pause();
+        }
+    }
+    storage::DirectoryLock next;
+    CHECK_NOTHROW(next.acquire(directory.path()));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
 }
