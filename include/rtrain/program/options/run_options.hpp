@@ -21,6 +21,16 @@ namespace rtrain::program {
 
 namespace internal {
 
+/// Reads an object of options, if the fields have it, by `read(fields, options)`.
+template <class Options, class Read>
+void read_part(JsonFields& fields, const char* name, Options& options, Read&& read) {
+    fields.use(name, [&](const boost::json::value& object, const std::string& key) {
+        JsonFields own(object, key);
+        read(own, options);
+        own.finish();
+    });
+}
+
 inline void read_hang(JsonFields& fields, HangConfig& hang) {
     fields.read("enabled", hang.enabled);
     fields.read("start_s", hang.start_s);
@@ -37,11 +47,7 @@ inline void read_failure(JsonFields& fields, FailureConfig& failure) {
     fields.read("backoff_s", failure.backoff_s);
     fields.read("backoff_max_s", failure.backoff_max_s);
     fields.read("preemption_grace_s", failure.preemption_grace_s);
-    fields.use("hang", [&](const auto& json, const std::string& key) {
-        JsonFields hang(json, key);
-        read_hang(hang, failure.hang);
-        hang.finish();
-    });
+    read_part(fields, "hang", failure.hang, read_hang);
 }
 
 inline void read_checkpoint(JsonFields& fields, CheckpointConfig& checkpoint) {
@@ -71,23 +77,16 @@ inline void read_logging(JsonFields& fields, LoggingConfig& logging) {
 
 inline void read_run(const boost::json::value& json, RunConfig& run) {
     JsonFields fields(json, "");
-    const auto part = [&](const char* name, auto& options, auto read) {
-        fields.use(name, [&](const boost::json::value& object, const std::string& key) {
-            JsonFields own(object, key);
-            read(own, options);
-            own.finish();
-        });
-    };
     std::string storage_path = run.storage_path.string();
     fields.read("name", run.name);
     fields.read("storage_path", storage_path);
     run.storage_path = storage_path;
     fields.read_name("resume", run.resume);
-    part("failure", run.failure, read_failure);
-    part("checkpoint", run.checkpoint, read_checkpoint);
-    part("transfer", run.transfer, read_transfer);
-    part("console", run.console, read_console);
-    part("logging", run.logging, read_logging);
+    read_part(fields, "failure", run.failure, read_failure);
+    read_part(fields, "checkpoint", run.checkpoint, read_checkpoint);
+    read_part(fields, "transfer", run.transfer, read_transfer);
+    read_part(fields, "console", run.console, read_console);
+    read_part(fields, "logging", run.logging, read_logging);
     fields.use("stop",
                [&](const auto& value, const std::string& key) { run.stop = stop_in(value, key); });
     fields.use("trackers", [&](const auto& value, const std::string& key) {
